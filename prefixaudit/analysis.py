@@ -1,0 +1,1 @@
+"""The pipeline, wired once: logs and a deployment in, a Report out."""

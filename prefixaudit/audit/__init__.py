@@ -1,0 +1,1 @@
+"""Unsafe sharing: rules, predicates and findings."""

@@ -1,0 +1,1 @@
+"""Chains of block hashes, and the BlockTrace built from prompts."""

@@ -1,0 +1,43 @@
+"""What a pool simulation returns: hits at every capacity, and one row a request at one capacity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from prefixaudit.core.trace import Float64Array, Int32Array, Int64Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HitCurve:
+    """Sums over the log for each capacity of 0, 1, … blocks; the last one equals an endless pool.
+
+    num_cached_blocks  int64 [capacities]    prompt blocks served from the pool
+    flops_saved        float64 [capacities]  prefill FLOPs that these spare; empty without a model
+    """
+
+    num_cached_blocks: Int64Array
+    flops_saved: Float64Array
+
+    def at(self, capacity_blocks: int | None) -> tuple[int, float]:
+        """Return hits (blocks) and FLOPs saved (NaN: no model) at a capacity; None is endless."""
+        last = len(self.num_cached_blocks) - 1
+        place = last if capacity_blocks is None else min(capacity_blocks, last)
+        flops = float(self.flops_saved[place]) if len(self.flops_saved) else float("nan")
+        return int(self.num_cached_blocks[place]), flops
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookups:
+    """One row a request of the trace, in the trace's order.
+
+    num_cached_tokens  int64 [requests]
+    donor_offsets      int64 [requests + 1]  where a request's donors start in the next two
+    donors             int32 [donors]        position in the trace of the request that stored them
+    donor_num_tokens   int64 [donors]        in order from the prompt's start; they add up to
+                                             num_cached_tokens
+    """
+
+    num_cached_tokens: Int64Array
+    donor_offsets: Int64Array
+    donors: Int32Array
+    donor_num_tokens: Int64Array

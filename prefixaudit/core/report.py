@@ -1,0 +1,1 @@
+"""What a renderer gets: the whole result of a run, as values."""

@@ -1,0 +1,1 @@
+"""Profiles of engines' prefix caches, one TOML file an engine."""

@@ -1,0 +1,1 @@
+"""Model families, one file a family: config.json in, a model's shape out."""

@@ -1,0 +1,1 @@
+"""Replays a BlockTrace against a pool of blocks."""

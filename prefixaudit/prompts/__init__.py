@@ -1,0 +1,1 @@
+"""Replays chat templates and tokenizers exactly as the serving stack does."""

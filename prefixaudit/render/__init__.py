@@ -1,0 +1,1 @@
+"""Renderers, one file an output format: a Report in, text out."""

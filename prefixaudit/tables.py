@@ -1,0 +1,1 @@
+"""Reads TOML files into values, and reports all problems of a file at once."""

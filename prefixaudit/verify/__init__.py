@@ -1,0 +1,1 @@
+"""Recomputes golden vectors with this installation, one file a kind."""
