@@ -1,1 +1,21 @@
-"""What is deployed: prefixaudit.toml, the model folder, and what the log doesn't record."""
+"""What is deployed: prefixaudit.toml, the model folder, and what the log doesn't record.
+
+`load_deployment` reads a file (docs in `prefixaudit.deployment.file`) and options that win over
+it. `Deployment.complete` fills a request's identity; what neither the log nor the deployment
+knows stays UNKNOWN.
+"""
+
+from prefixaudit.deployment.file import DEPLOYMENT_FILE, find_deployment, load_deployment
+from prefixaudit.deployment.tenant import TenantRule, key_digest
+from prefixaudit.deployment.value import Capacity, Deployment, Overrides
+
+__all__ = [
+    "DEPLOYMENT_FILE",
+    "Capacity",
+    "Deployment",
+    "Overrides",
+    "TenantRule",
+    "find_deployment",
+    "key_digest",
+    "load_deployment",
+]

@@ -1,0 +1,85 @@
+"""`prefixaudit analyze`: how much of a log could be reused, and what that saves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from prefixaudit.cli import options
+from prefixaudit.cli.command import Command
+
+
+def analyze(
+    paths: options.LogPaths,
+    deployment: options.DeploymentOption = None,
+    model: options.ModelOption = None,
+    engine: options.EngineOption = None,
+    block_size: options.BlockSizeOption = None,
+    capacity_blocks: options.CapacityBlocksOption = None,
+    capacity_gib: options.CapacityGibOption = None,
+    log_format: options.LogFormatOption = None,
+    chat_template: options.ChatTemplateOption = None,
+    cache_generated: options.CacheGeneratedOption = "auto",
+    jobs: options.JobsOption = None,
+    output_format: options.FormatOption = "text",
+    output: options.OutputOption = None,
+    per_request: Annotated[
+        Path | None,
+        typer.Option(
+            "--per-request", metavar="FILE", help="Write one JSON line a request to FILE."
+        ),
+    ] = None,
+    show_skipped: Annotated[
+        bool, typer.Option("--show-skipped", help="List every skipped record, not the first few.")
+    ] = False,
+    colour: options.ColourOption = "auto",
+) -> int:
+    """Say how much of a log's prompts a prefix cache reuses, and what that saves.
+
+    The log is replayed exactly: chat template, tokenizer, block hashes, pool. Hit rates are given
+    for the deployment's pool, for an endless one, and for every size in between.
+
+    \b
+    Examples:
+      prefixaudit analyze gateway.jsonl.zst
+      prefixaudit analyze logs/ --model models/qwen3-32b --engine vllm@0.33.0 --capacity-gib 83.6
+      prefixaudit analyze trace.jsonl --capacity-blocks 16384 --format json -o report.json
+    """
+    from prefixaudit.cli import streams
+    from prefixaudit.cli.analyzing import load_for, options_for, render_report, write_rows
+
+    found = load_for(
+        paths,
+        deployment,
+        model=model,
+        engine=engine,
+        block_size=block_size,
+        capacity_blocks=capacity_blocks,
+        capacity_gib=capacity_gib,
+        chat_template=chat_template,
+    )
+    text_of = render_report(output_format)
+    from prefixaudit.analysis import analyse
+
+    progress = streams.ProgressLine()
+    try:
+        report = analyse(
+            paths,
+            found,
+            options_for(log_format=log_format, cache_generated=cache_generated, jobs=jobs),
+            progress,
+        )
+    finally:
+        progress.close()
+    if per_request is not None:
+        write_rows(report, per_request)
+    streams.write_result(
+        text_of(report, colour=streams.wants_colour(colour, output), show_skipped=show_skipped),
+        output,
+    )
+    return report.exit_code
+
+
+COMMAND = Command(run=analyze, order=1)

@@ -1,0 +1,93 @@
+"""Options that several commands share, so that they are spelled and explained alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+import typer
+
+Colour: TypeAlias = Literal["auto", "always", "never"]
+OnOffAuto: TypeAlias = Literal["auto", "on", "off"]
+
+LogPaths = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="LOG...",
+        help="Files, folders or globs of request logs; plain, gzip or zstd; `-` is stdin.",
+        show_default=False,
+    ),
+]
+DeploymentOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--deployment",
+        "-d",
+        metavar="FILE",
+        help="Deployment file; default: prefixaudit.toml beside the log.",
+    ),
+]
+ModelOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--model",
+        metavar="DIR",
+        help="Model folder: config.json, tokenizer.json, tokenizer_config.json, chat template.",
+    ),
+]
+EngineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--engine", metavar="NAME[@VERSION]", help="Engine whose cache is modelled: vllm@0.33.0."
+    ),
+]
+BlockSizeOption = Annotated[
+    int | None,
+    typer.Option("--block-size", metavar="TOKENS", min=1, help="Tokens in a block."),
+]
+CapacityBlocksOption = Annotated[
+    int | None,
+    typer.Option("--capacity-blocks", metavar="N", min=0, help="Pool size in blocks."),
+]
+CapacityGibOption = Annotated[
+    float | None,
+    typer.Option(
+        "--capacity-gib", metavar="GIB", min=0, help="Pool size in GiB of KV (needs a model)."
+    ),
+]
+LogFormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--log-format",
+        metavar="NAME",
+        help="Format of the log; default: by content. `prefixaudit list formats` names them.",
+    ),
+]
+FormatOption = Annotated[
+    str,
+    typer.Option("--format", "-f", metavar="NAME", help="Output format: text, json."),
+]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write the result here, not to stdout."),
+]
+JobsOption = Annotated[
+    int | None,
+    typer.Option("--jobs", "-j", metavar="N", min=1, help="Processes; default: all cores."),
+]
+ChatTemplateOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--chat-template", metavar="FILE", help="Chat template to use instead of the model's."
+    ),
+]
+CacheGeneratedOption = Annotated[
+    OnOffAuto,
+    typer.Option(
+        "--cache-generated",
+        help="Do answers enter the pool? auto: where the log has them.",
+    ),
+]
+ColourOption = Annotated[
+    Colour, typer.Option("--color", help="Colour; default: on a terminal, unless NO_COLOR is set.")
+]

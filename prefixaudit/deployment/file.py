@@ -1,0 +1,255 @@
+"""Reads prefixaudit.toml. All keys are optional; paths are relative to the file.
+
+    [model]
+    path = "models/harbor"         # folder with config.json, tokenizer.json, chat template
+    name = "harbor-8b-chat"        # identity of the base model; the log's own name wins
+    revision = "5c1f…"             # revision or weight digest
+    dtype = "bfloat16"             # as served; "auto" is not a dtype
+    quantization = false           # false: known to be none
+    kv_cache_dtype = "fp8_e4m3"
+    kv_scales = "sha256:…"
+    max_model_len = 32768
+    chat_template = "chat.jinja"   # instead of the model folder's own
+
+    [engine]
+    name = "vllm"                  # `prefixaudit list engines`
+    version = "0.33.0"
+    block_size = 16
+    hash_algorithm = "sha256"      # facts for exact hashes; checked by the engine's profile
+    hash_seed = "0"
+    cache_generated = true         # do answers enter the pool? default: where the log has them
+
+    [pool]                         # one of the three; none is an endless pool
+    capacity_blocks = 21400
+    capacity_tokens = 342400
+    capacity_gib = 83.6            # GiB of KV; needs a model
+
+    [identity]                     # what every request has unless the log says otherwise:
+    lora_name = false              # any field of the identity, text or false (known to be absent)
+
+    [tenant]
+    source = "header:x-tenant-id"  # or "field:metadata.team", "api-key" (a digest), "log"; or a
+                                   # list of these: the first that a request has wins
+
+    [trust_domains]                # tenants that may observe each other's reuse; others are alone
+    group = ["acme", "bob"]
+
+All problems of a file are reported at once, with their lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from prefixaudit.core.engine import EngineProfile
+from prefixaudit.core.identity import IDENTITY_FIELDS, Identity
+from prefixaudit.core.unknown import UNKNOWN, Known
+from prefixaudit.deployment.model_folder import model_folder_problem, read_model_config
+from prefixaudit.deployment.tenant import TenantRule, source_problem
+from prefixaudit.deployment.value import Capacity, Deployment, Overrides
+from prefixaudit.errors import ConfigurationError, UsageError
+from prefixaudit.tables import Table, TomlDocument
+
+DEPLOYMENT_FILE: Final = "prefixaudit.toml"
+
+# [model] key -> identity field
+_MODEL_IDENTITY: Final = {
+    "name": "model",
+    "revision": "model_revision",
+    "dtype": "dtype",
+    "quantization": "quantization",
+    "kv_cache_dtype": "kv_cache_dtype",
+    "kv_scales": "kv_scales",
+}
+_NO_DTYPE: Final = ("dtype", "kv_cache_dtype")
+
+
+def find_deployment(log_paths: Sequence[str]) -> Path | None:
+    """Return the prefixaudit.toml beside the first log (in a folder's case: inside), if any."""
+    for name in log_paths[:1]:
+        if name == "-":
+            return None
+        path = Path(name)
+        folder = path if path.is_dir() else path.parent
+        candidate = folder / DEPLOYMENT_FILE
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+def load_deployment(path: Path | None, overrides: Overrides | None = None) -> Deployment:
+    """Return the deployment of a file (None: nothing but the overrides).
+
+    Raises ConfigurationError with all problems of the file, UsageError for wrong options.
+    """
+    deployment = Deployment() if path is None else _read_file(path)
+    if overrides is not None:
+        deployment = _override(deployment, overrides)
+    if deployment.model_dir is not None:
+        deployment = replace(deployment, model_config=read_model_config(deployment.model_dir))
+    return deployment
+
+
+def _override(deployment: Deployment, overrides: Overrides) -> Deployment:
+    changes: dict[str, Any] = {}
+    if overrides.model_dir is not None:
+        problem = model_folder_problem(overrides.model_dir)
+        if problem:
+            raise UsageError(problem)
+        changes["model_dir"] = overrides.model_dir
+    if overrides.chat_template is not None:
+        if not overrides.chat_template.is_file():
+            raise UsageError(f"{overrides.chat_template}: no such chat template file")
+        changes["chat_template"] = overrides.chat_template
+    if overrides.engine is not None:
+        changes["engine"] = _profile(overrides.engine)
+    if overrides.block_size is not None:
+        changes["block_size"] = overrides.block_size
+    if overrides.capacity_blocks is not None and overrides.capacity_gib is not None:
+        raise UsageError("--capacity-blocks and --capacity-gib were both given; give one")
+    if overrides.capacity_blocks is not None:
+        changes["capacity"] = Capacity(amount=overrides.capacity_blocks, unit="blocks")
+    if overrides.capacity_gib is not None:
+        changes["capacity"] = Capacity(amount=overrides.capacity_gib, unit="gib")
+    return replace(deployment, **changes) if changes else deployment
+
+
+def _profile(name: str) -> EngineProfile:
+    from prefixaudit.engines import load_profile
+
+    return load_profile(name)
+
+
+def _read_file(path: Path) -> Deployment:
+    document = TomlDocument.read(path)
+    root = document.root
+    folder = path.parent
+    model, identity = _read_model(root.table("model"), folder)
+    identity = identity.filled(_read_identity(root.table("identity"), identity))
+    engine = _read_engine(root.table("engine"))
+    capacity = _read_pool(root.table("pool"))
+    tenant_rule = _read_tenant(root.table("tenant"))
+    domains = _read_trust_domains(root.table("trust_domains")) if "trust_domains" in root else None
+    document.finish()
+    return Deployment(
+        path=path,
+        identity=identity,
+        capacity=capacity,
+        tenant_rule=tenant_rule,
+        trust_domains=domains,
+        **model,
+        **engine,
+    )
+
+
+def _read_model(table: Table, folder: Path) -> tuple[dict[str, Any], Identity]:
+    model_dir = _path(table, "path", folder)
+    if model_dir is not None and (problem := model_folder_problem(model_dir)):
+        table.problem("path", problem)
+    template = _path(table, "chat_template", folder)
+    if template is not None and not template.is_file():
+        table.problem("chat_template", f"{template}: no such file")
+    values: dict[str, Any] = {
+        field: _text_or_false(table, key) for key, field in _MODEL_IDENTITY.items()
+    }
+    for key in _NO_DTYPE:
+        if values[key] == "auto":
+            # What the engine picks for "auto" depends on its version and the checkpoint.
+            table.problem(key, "is 'auto'; name the type that is served, or leave the key out")
+    fields = {
+        "model_dir": model_dir,
+        "chat_template": template,
+        "max_model_len": table.integer("max_model_len", default=None, minimum=1),
+    }
+    return fields, Identity(**values)
+
+
+def _read_identity(table: Table, from_model: Identity) -> Identity:
+    values = {name: _text_or_false(table, name) for name in IDENTITY_FIELDS}
+    for key, name in _MODEL_IDENTITY.items():
+        if name in table and getattr(from_model, name) is not UNKNOWN:
+            table.problem(name, f"is also given as [model] {key}; give one")
+    return Identity(**values)
+
+
+def _read_engine(table: Table) -> dict[str, Any]:
+    name = table.text("name", default=None)
+    version = table.text("version", default=None)
+    profile = None
+    if name is not None:
+        try:
+            profile = _profile(name if version is None else f"{name}@{version}")
+        except (UsageError, ConfigurationError) as error:
+            key = "name" if str(error).startswith("unknown engine") else "version"
+            table.problem(key if key in table else "name", str(error))
+    elif version is not None:
+        table.problem("version", "is given without a name")
+    settings = {
+        key: value
+        for key in ("hash_algorithm", "hash_seed")
+        if (value := table.text(key, default=None)) is not None
+    }
+    return {
+        "engine": profile,
+        "engine_settings": settings,
+        "block_size": table.integer("block_size", default=None, minimum=1, maximum=1 << 20),
+        "cache_generated": table.boolean("cache_generated", default=None),
+    }
+
+
+def _read_pool(table: Table) -> Capacity | None:
+    blocks = table.integer("capacity_blocks", default=None, minimum=0)
+    tokens = table.integer("capacity_tokens", default=None, minimum=0)
+    gib = table.number("capacity_gib", default=None, minimum=0)
+    given = [key for key in ("capacity_blocks", "capacity_tokens", "capacity_gib") if key in table]
+    for key in given[1:]:
+        table.problem(key, f"is given beside {given[0]}; give one")
+    if blocks is not None:
+        return Capacity(amount=blocks, unit="blocks")
+    if tokens is not None:
+        return Capacity(amount=tokens, unit="tokens")
+    return None if gib is None else Capacity(amount=gib, unit="gib")
+
+
+def _read_tenant(table: Table) -> TenantRule | None:
+    value = table.any_value("source", default=None)
+    if value is None:
+        return None
+    sources = [value] if isinstance(value, str) else value
+    if not isinstance(sources, list) or not all(isinstance(item, str) for item in sources):
+        table.problem("source", "is no tenant source; expected a text or a list of texts")
+        return None
+    for source in sources:
+        if problem := source_problem(source):
+            table.problem("source", problem)
+    return TenantRule(sources=tuple(sources))
+
+
+def _read_trust_domains(table: Table) -> Mapping[str, str]:
+    table.allow_any_keys()
+    domain_of: dict[str, str] = {}
+    for domain in table:
+        for tenant in table.texts(domain, default=()):
+            if domain_of.setdefault(tenant, domain) != domain:
+                table.problem(domain, f"'{tenant}' is also in '{domain_of[tenant]}'")
+    return domain_of
+
+
+def _path(table: Table, key: str, folder: Path) -> Path | None:
+    text = table.text(key, default=None)
+    return None if text is None else folder / text
+
+
+def _text_or_false(table: Table, key: str) -> Known[str]:
+    """Return text, None for `false` (known to be absent), UNKNOWN where the key is missing."""
+    value = table.any_value(key, default=UNKNOWN)
+    if value is UNKNOWN or isinstance(value, str):
+        if value == "":
+            table.problem(key, "is empty; expected text, or false for: known to be absent")
+        return value
+    if value is not False:
+        table.problem(key, "expected text, or false for: known to be absent")
+    return None

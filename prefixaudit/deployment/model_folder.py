@@ -1,0 +1,46 @@
+"""What a model folder's config.json says: read as JSON, never run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from prefixaudit.errors import ConfigurationError
+
+# config.json is a few kilobytes; what is larger is something else.
+_MAX_CONFIG_BYTES = 16 * 2**20
+
+
+def model_folder_problem(folder: Path) -> str | None:
+    """Say why a path is no model folder, None where it is one."""
+    if not folder.exists():
+        return f"{folder}: no such model folder"
+    if not folder.is_dir():
+        return f"{folder}: is a file; expected a model folder with config.json and tokenizer.json"
+    return None
+
+
+def read_model_config(folder: Path) -> Mapping[str, Any] | None:
+    """Return config.json of a model folder, None where the folder has none.
+
+    Raises ConfigurationError where it can't be read or isn't a JSON object.
+    """
+    path = folder / "config.json"
+    if not path.exists():
+        return None
+    try:
+        if path.stat().st_size > _MAX_CONFIG_BYTES:
+            raise ConfigurationError(f"{path}: larger than 16 MiB; expected a model's config")
+        config = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"{path}: can't be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path}: is not UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", 1)
+        raise ConfigurationError(f"{path}:{line}: is not valid JSON") from None
+    if not isinstance(config, dict):
+        raise ConfigurationError(f"{path}: holds no JSON object")
+    return config
