@@ -70,6 +70,38 @@ class TomlDocument:
             ) from None
         return cls(name, text)
 
+    def overlaid(self, base: Table, overlays: Iterable[Table], *, without: Iterable[str]) -> Table:
+        """Return `base` with each overlay's keys but `without` laid over it, tables key by key.
+
+        Lists and plain values are replaced. Problems keep the lines of the overlay they are in.
+        """
+        skipped = set(without)
+        data: dict[str, Any] = dict(base.data)
+        for overlay in overlays:
+            own = {key: value for key, value in overlay.data.items() if key not in skipped}
+            data = self._laid_over(data, own, base.path, overlay.path)
+        return Table(self, base.path, data)
+
+    def _laid_over(
+        self,
+        below: Mapping[str, Any],
+        above: Mapping[str, Any],
+        path: tuple[str, ...],
+        path_above: tuple[str, ...],
+    ) -> dict[str, Any]:
+        result = dict(below)
+        for key, value in above.items():
+            place, place_above = (*path, key), (*path_above, key)
+            if place_above in self._lines:
+                self._lines[place] = self._lines[place_above]
+            old = result.get(key)
+            if isinstance(value, dict):
+                below_it = old if isinstance(old, dict) else {}
+                result[key] = self._laid_over(below_it, value, place, place_above)
+            else:
+                result[key] = value
+        return result
+
     def problem(self, key_path: tuple[str, ...], message: str) -> None:
         """Note a problem at a key: `message` says what is wrong and what was expected."""
         line = self.line(key_path)
