@@ -141,5 +141,5 @@ class Request:
     generated: Generated | None | Unknown = UNKNOWN
     num_samples: int = 1
     reads_cache: bool = True
-    headers: Mapping[str, str] = field(default=NO_MAPPING, repr=False)
+    headers: Mapping[str, str] = field(default_factory=lambda: NO_MAPPING, repr=False)
     record: Any = field(default=None, repr=False, compare=False)
