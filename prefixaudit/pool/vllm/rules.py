@@ -1,0 +1,177 @@
+"""What decides hits in a vLLM pool: its KV groups, its sizes, and the rules of the release.
+
+Nothing here computes; an engine profile or a vector's settings fill these values. The rules by
+release are those of vLLM's block pool and cache managers (0.11.2 to 0.33.0, see `release_rules`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from packaging.version import InvalidVersion, Version
+
+from prefixaudit.errors import ConfigurationError
+
+FreeOrder = Literal["all-last", "unhashed-first"]
+BigBlockKey = Literal["concatenated", "last"]
+MambaSplit = Literal["hint", "stops"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseRules:
+    """What changed between releases.
+
+    free_order         where freed blocks without a key go: behind all others with the rest, or to
+                       the front of the free queue
+    big_block_key      the key of a block of several hash units: all their keys, or the last one
+    registers_tails    the end of a prompt inside a block gets a key of its own (several groups)
+    retention_default_tokens  the retention interval where none is configured; None is dense
+    full_prompt_must_fit      a waiting request is admitted only if its whole prompt fits
+    mamba_split        how chunks are cut where Mamba states are kept at block ends
+    """
+
+    free_order: FreeOrder
+    big_block_key: BigBlockKey
+    registers_tails: bool
+    retention_default_tokens: int | None
+    full_prompt_must_fit: bool
+    mamba_split: MambaSplit
+
+
+_OLD: Final = ReleaseRules(
+    free_order="all-last",
+    big_block_key="concatenated",
+    registers_tails=False,
+    retention_default_tokens=None,
+    full_prompt_must_fit=True,
+    mamba_split="hint",
+)
+_FROM_0_24: Final = ReleaseRules(
+    free_order="unhashed-first",
+    big_block_key="last",
+    registers_tails=True,
+    retention_default_tokens=None,
+    full_prompt_must_fit=True,
+    mamba_split="stops",
+)
+_FROM_0_30: Final = ReleaseRules(
+    free_order="unhashed-first",
+    big_block_key="last",
+    registers_tails=True,
+    retention_default_tokens=0,
+    full_prompt_must_fit=True,
+    mamba_split="stops",
+)
+_BY_FIRST_RELEASE: Final = ((Version("0.30"), _FROM_0_30), (Version("0.24"), _FROM_0_24))
+
+
+def release_rules(version: str) -> ReleaseRules:
+    """Return the rules of a vLLM release. Raises ConfigurationError on what is no version."""
+    try:
+        parsed = Version(version)
+    except InvalidVersion as error:
+        raise ConfigurationError(
+            f"'{version}' is not a vLLM version; expected a number such as 0.33.0"
+        ) from error
+    for first, rules in _BY_FIRST_RELEASE:
+        if parsed >= first:
+            return rules
+    return _OLD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRules:
+    """One KV group. `kind` is a module of `groups`: full, swa, chunked-local, mamba.
+
+    window_tokens   the sliding window, or the attention chunk of chunked-local; None otherwise
+    drops_last_block  the group belongs to an EAGLE or MTP drafter
+    """
+
+    kind: str
+    block_size: int
+    window_tokens: int | None = None
+    drops_last_block: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRules:
+    """A whole pool. Sizes are tokens; `num_blocks` elsewhere counts the null block, as vLLM does.
+
+    hash_block_size       unit of the keys that requests bring
+    scheduler_block_size  unit of a hit across groups: a multiple of every group's block size
+    retention_interval_tokens  None: dense; 0: only the tails that a replay or a shared prefix needs
+    use_eagle             speculative decoding of the EAGLE kind; without a marked group all drop
+    watermark_blocks      blocks that stay free when a waiting request is admitted
+    """
+
+    release: ReleaseRules
+    groups: tuple[GroupRules, ...]
+    hash_block_size: int
+    scheduler_block_size: int
+    retention_interval_tokens: int | None = None
+    use_eagle: bool = False
+    watermark_blocks: int = 0
+
+    def __post_init__(self) -> None:
+        problems = []
+        if not self.groups:
+            problems.append("a pool has no KV group; expected one or more")
+        for group in self.groups:
+            if group.block_size < 1 or group.block_size % self.hash_block_size:
+                problems.append(
+                    f"block size {group.block_size} of a '{group.kind}' group; expected a multiple "
+                    f"of the hash block size {self.hash_block_size}"
+                )
+            elif self.scheduler_block_size % group.block_size:
+                problems.append(
+                    f"scheduler block size {self.scheduler_block_size}; expected a multiple of "
+                    f"the block size {group.block_size} of a '{group.kind}' group"
+                )
+        if len(self.groups) == 1 and self.groups[0].block_size != self.hash_block_size:
+            problems.append("a pool of one KV group is hashed at its own block size")
+        interval = self.retention_interval_tokens
+        if interval is not None and (interval < 0 or interval % self.scheduler_block_size):
+            problems.append(
+                f"retention interval {interval}; expected 0 or a multiple of the scheduler block "
+                f"size {self.scheduler_block_size}"
+            )
+        if problems:
+            raise ConfigurationError(problems)
+
+    @property
+    def dropping_groups(self) -> frozenset[int]:
+        """Return the numbers of the groups whose last matched block is dropped on a lookup."""
+        marked = frozenset(
+            number for number, group in enumerate(self.groups) if group.drops_last_block
+        )
+        if self.use_eagle and not marked:
+            return frozenset(range(len(self.groups)))
+        return marked
+
+
+def pool_rules(
+    release: ReleaseRules,
+    groups: tuple[GroupRules, ...],
+    *,
+    hash_block_size: int | None = None,
+    retention_interval_tokens: int | None | Literal["default"] = "default",
+    use_eagle: bool = False,
+    watermark_blocks: int = 0,
+) -> PoolRules:
+    """Fill in what vLLM derives: hash unit = gcd of the block sizes, scheduler unit = their lcm."""
+    sizes = [group.block_size for group in groups]
+    return PoolRules(
+        release=release,
+        groups=groups,
+        hash_block_size=math.gcd(*sizes) if hash_block_size is None else hash_block_size,
+        scheduler_block_size=math.lcm(*sizes),
+        retention_interval_tokens=(
+            release.retention_default_tokens
+            if retention_interval_tokens == "default"
+            else retention_interval_tokens
+        ),
+        use_eagle=use_eagle,
+        watermark_blocks=watermark_blocks,
+    )
