@@ -57,7 +57,8 @@ class SglangPool:
         self.block_size = check_block_size(block_size)
         self.rules = rules
         # A paged allocator hands out whole blocks only.
-        self.num_free_tokens = capacity_tokens // block_size * block_size
+        self.num_tokens = capacity_tokens // block_size * block_size
+        self.num_free_tokens = self.num_tokens
         self.num_evicted_tokens = 0
         self.tree = RadixTree(policy=policy, counts_hits=rules.counts_hits)
 
@@ -136,12 +137,11 @@ class SglangPool:
 
     def free(self, request: Running, blocks: Int64Array) -> None:
         """End a request; `blocks` are the ids of the full blocks of its prompt and output."""
-        num_full = request.num_computed_tokens // self.block_size
-        self._insert(request, blocks[:num_full], is_chunk=False)
+        full = blocks[: request.num_computed_tokens // self.block_size]
+        self._insert(request, full, is_chunk=False)
         # The tail that fills no block has no place in the tree.
-        self.num_free_tokens += self._round_up(request.num_computed_tokens) - (
-            num_full * self.block_size
-        )
+        num_slots = self._round_up(request.num_computed_tokens)
+        self.num_free_tokens += num_slots - len(full) * self.block_size
         self.tree.unlock(request.node)
 
     def abort(self, request: Running) -> None:
