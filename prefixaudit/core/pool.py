@@ -41,3 +41,31 @@ class Lookups:
     donor_offsets: Int64Array
     donors: Int32Array
     donor_num_tokens: Int64Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HitRates:
+    """The definitions of a hit rate, each 0..1, NaN where there is nothing to divide by.
+
+    of_tokens            cached prompt tokens / prompt tokens: full blocks, last-token rule, from an
+                         empty pool on
+    of_ids               matched block ids / block ids of the prompts, without a last-token rule; a
+                         trace's partial last id counts, and is matched by the same id after the
+                         same blocks. Token prompts have full blocks only
+    mean_over_requests   mean of each request's cached share of its prompt tokens
+    of_requests          requests with a cached token / requests
+    of_requests_by_ids   requests with a matched id / requests
+    of_tokens_last_half, of_ids_last_half
+                         the same as above over the last half of the requests, the pool then being
+                         warm; the first half is replayed, not counted
+    """
+
+    of_tokens: float
+    of_ids: float
+    mean_over_requests: float
+    of_requests: float
+    of_requests_by_ids: float
+    of_tokens_last_half: float
+    of_ids_last_half: float
+    num_matched_ids: int
+    num_ids: int

@@ -56,8 +56,10 @@ class BlockTrace:
     arrival_s          float64  NaN where unknown
     identity           int32    position in `identities`
     session            int32    equal for requests of one session, -1 where unknown
-    reads_cache        bool
+    reads_cache        bool     False: the request looks nothing up, but stores
     request_ids        str
+    partial_ids        uint64   a trace's id of the partial block after the full ones
+    has_partial_id     bool     where there is none (token prompts never have one), False
     """
 
     block_size: int
@@ -73,10 +75,16 @@ class BlockTrace:
     session: Int32Array
     reads_cache: NDArray[np.bool_]
     request_ids: tuple[str, ...]
+    partial_ids: NDArray[np.uint64]
+    has_partial_id: NDArray[np.bool_]
 
     @property
     def num_requests(self) -> int:
         return len(self.index)
+
+    @property
+    def num_block_accesses(self) -> int:
+        return int(self.num_blocks.sum(dtype=np.int64))
 
     @property
     def num_distinct_blocks(self) -> int:

@@ -1,0 +1,198 @@
+"""TraceBuilder: prompts in, one at a time, BlockTrace out.
+
+Prompts are gathered into batches and inserted into one radix tree; of the prompts themselves only
+a bounded number of recent ones is kept, so that nothing is hashed twice that needn't be.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy as np
+
+from prefixaudit.chain.digests import DigestMemory
+from prefixaudit.chain.tree import GrowingTree
+from prefixaudit.core.identity import Identity
+from prefixaudit.core.prompt import Prompt
+from prefixaudit.core.request import BlockHashes, TokenArray
+from prefixaudit.core.trace import ROOT, BlockTrace, Int64Array
+from prefixaudit.core.unknown import UNKNOWN
+from prefixaudit.errors import IncompleteError
+
+# 8 or 16 bytes each, held until they are in the tree.
+_BATCH_BLOCKS = 262_144
+_NO_LABELS = np.empty(0, dtype=np.int64)
+
+
+class TraceBuilder:
+    """Builds the BlockTrace of a log, prompt by prompt.
+
+    Tokens become canonical digests (`canonical`), 16 bytes of which label a block. A trace's block
+    ids are labels as they are; the tree decides what they match, so an id that comes back under
+    another parent is no prefix match. Only full blocks are inserted; a trace's last id may stand
+    for a partial block, and is kept apart.
+
+    With `cache_generated` the answer's tokens follow the prompt's into the pool, all but the last
+    one: its KV would be computed by the step after it, which never ran. (Where the log has the
+    answer as text, the token that ended it isn't there, and one computed token is left out.)
+
+    A trace's block size is fixed by its ids. If it isn't `block_size`, the trace's own is used:
+    `BlockTrace.block_size` says so, and a finer one can only be given as a range.
+    """
+
+    def __init__(
+        self, *, block_size: int, cache_generated: bool, remembered_tokens: int = 4_194_304
+    ) -> None:
+        """Raises ValueError for a block size below 1.
+
+        `remembered_tokens` bounds the recent prompts that are kept (about 6 bytes a token).
+        """
+        if block_size < 1:
+            raise ValueError(f"block size {block_size}; expected 1 or more")
+        self._block_size = block_size
+        self._cache_generated = cache_generated
+        self._kinds: set[str] = set()
+        self._digests = DigestMemory(block_size=block_size, max_tokens=remembered_tokens)
+        self._tree = GrowingTree()
+        self._low: list[Int64Array] = []
+        self._high: list[Int64Array | None] = []
+        self._num_waiting_blocks = 0
+        self._ends: list[Int64Array] = []
+        self._identities: dict[Identity, int] = {}
+        self._sessions: dict[str, int] = {}
+        self._index = array("q")
+        self._num_blocks = array("i")
+        self._num_prompt_tokens = array("q")
+        self._num_generated_tokens = array("q")
+        self._arrival_s = array("d")
+        self._identity = array("i")
+        self._session = array("i")
+        self._reads_cache = array("b")
+        self._partial_ids = array("Q")
+        self._has_partial_id = array("b")
+        self._request_ids: list[str] = []
+
+    @property
+    def num_hashed_blocks(self) -> int:
+        """Number of blocks whose digest was computed; the others were known from before."""
+        return self._digests.num_hashed_blocks
+
+    def add(self, prompt: Prompt, index: int) -> None:
+        """Add the next prompt; `index` is its request's position in the log, from 0.
+
+        Raises IncompleteError where a log mixes token prompts with block ids of another size, or
+        the number of block ids does not fit the prompt's length.
+        """
+        num_generated, partial_id = 0, None
+        match prompt.tokens:
+            case BlockHashes() as hashes:
+                low, partial_id = self._block_ids(prompt, hashes)
+                high: Int64Array | None = None
+            case token_ids:
+                low, high, num_generated = self._labels(prompt, token_ids)
+        request = prompt.request
+        self._index.append(index)
+        self._num_blocks.append(len(low))
+        self._num_prompt_tokens.append(prompt.num_prompt_tokens)
+        self._num_generated_tokens.append(num_generated)
+        arrival_s = request.arrival_s
+        self._arrival_s.append(float("nan") if arrival_s is UNKNOWN else arrival_s)
+        self._identity.append(self._identities.setdefault(request.identity, len(self._identities)))
+        session = request.session_id
+        self._session.append(
+            -1
+            if session is None or session is UNKNOWN
+            else self._sessions.setdefault(session, len(self._sessions))
+        )
+        self._reads_cache.append(request.reads_cache)
+        self._has_partial_id.append(partial_id is not None)
+        self._partial_ids.append(partial_id or 0)
+        self._request_ids.append(request.request_id)
+        self._low.append(low)
+        self._high.append(high)
+        self._num_waiting_blocks += len(low)
+        if self._num_waiting_blocks >= _BATCH_BLOCKS:
+            self._flush()
+
+    def finish(self) -> BlockTrace:
+        """Return the trace of all prompts added."""
+        self._flush()
+        tree, number = self._tree.finish()
+        ends = np.concatenate([*self._ends, _NO_LABELS])
+        node = np.full(len(ends), ROOT, dtype=np.int32)
+        node[ends >= 0] = number[ends[ends >= 0]]
+        return BlockTrace(
+            block_size=self._block_size,
+            tree=tree,
+            identities=tuple(self._identities),
+            index=np.array(self._index, dtype=np.int64),
+            node=node,
+            num_blocks=np.array(self._num_blocks, dtype=np.int32),
+            num_prompt_tokens=np.array(self._num_prompt_tokens, dtype=np.int64),
+            num_generated_tokens=np.array(self._num_generated_tokens, dtype=np.int64),
+            arrival_s=np.array(self._arrival_s, dtype=np.float64),
+            identity=np.array(self._identity, dtype=np.int32),
+            session=np.array(self._session, dtype=np.int32),
+            reads_cache=np.array(self._reads_cache, dtype=np.bool_),
+            request_ids=tuple(self._request_ids),
+            partial_ids=np.array(self._partial_ids, dtype=np.uint64),
+            has_partial_id=np.array(self._has_partial_id, dtype=np.bool_),
+        )
+
+    def _block_ids(self, prompt: Prompt, hashes: BlockHashes) -> tuple[Int64Array, int | None]:
+        """Return the labels of the full blocks, and the id of a partial last block."""
+        self._use(prompt, kind="block ids", block_size=hashes.block_size)
+        num_full, rest = divmod(hashes.num_prompt_tokens, hashes.block_size)
+        ids = hashes.hash_ids.view(np.int64)
+        if len(ids) == num_full:
+            return ids, None
+        if len(ids) == num_full + 1 and rest:
+            return ids[:-1], int(hashes.hash_ids[-1])
+        raise IncompleteError(
+            f"{prompt.request.source}: {len(ids)} block ids for {hashes.num_prompt_tokens} tokens; "
+            f"expected {num_full}{f' or {num_full + 1}' if rest else ''} "
+            f"of {hashes.block_size} tokens"
+        )
+
+    def _labels(self, prompt: Prompt, token_ids: TokenArray) -> tuple[Int64Array, Int64Array, int]:
+        """Return both halves of the blocks' labels, and the number of answer tokens among them."""
+        self._use(prompt, kind="tokens", block_size=self._block_size)
+        num_generated = 0
+        answer = prompt.generated_token_ids
+        if self._cache_generated and answer is not None and answer is not UNKNOWN:
+            num_generated = max(0, len(answer) - 1)
+            token_ids = np.concatenate([token_ids, answer[:num_generated]])
+        session = prompt.request.session_id
+        digests = self._digests.chain(
+            token_ids, prompt.media, session=None if session is UNKNOWN else session
+        )
+        halves = np.frombuffer(digests, dtype="<i8").reshape(-1, 4)
+        return np.ascontiguousarray(halves[:, 0]), np.ascontiguousarray(halves[:, 1]), num_generated
+
+    def _use(self, prompt: Prompt, *, kind: str, block_size: int) -> None:
+        if not self._kinds:
+            self._block_size = block_size
+        elif block_size != self._block_size:
+            raise IncompleteError(
+                f"{prompt.request.source}: blocks of {block_size} tokens in a log that began with "
+                f"blocks of {self._block_size}; expected one block size",
+                hint="analyze the logs one by one",
+            )
+        self._kinds.add(kind)
+
+    def _flush(self) -> None:
+        if not self._low:
+            return
+        lengths = [len(low) for low in self._low]
+        offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        high: Int64Array | None = None
+        if any(part is not None for part in self._high):
+            high = np.concatenate(
+                [
+                    np.zeros(length, dtype=np.int64) if part is None else part
+                    for part, length in zip(self._high, lengths, strict=True)
+                ]
+            )
+        self._ends.append(self._tree.insert(np.concatenate(self._low), high, offsets))
+        self._low, self._high, self._num_waiting_blocks = [], [], 0

@@ -1,0 +1,52 @@
+"""The definitions of a hit rate, told apart: one log has one of each, and they differ."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefixaudit.chain.partial import with_partial_blocks
+from prefixaudit.core.pool import HitRates
+from prefixaudit.core.trace import BlockTrace, Int32Array, Int64Array
+from prefixaudit.pool.lru import hits_at
+
+
+def _share(part: NDArray[np.int64], whole: NDArray[np.int64]) -> float:
+    total = int(whole.sum())
+    return int(part.sum()) / total if total else float("nan")
+
+
+def hit_rates(
+    trace: BlockTrace,
+    namespaces: Int32Array,
+    num_cached_tokens: Int64Array,
+    *,
+    capacity_blocks: int | None,
+    order: Int64Array | None = None,
+) -> HitRates:
+    """Return every definition of the hit rate at one capacity; see HitRates for what each means.
+
+    `num_cached_tokens` (int64 [requests]) are the Lookups' at that capacity and in that order;
+    the figures of ids are replayed here, with partial ids as blocks and without a last-token rule.
+    """
+    if order is None:
+        order = trace.replay_order()
+    ids = with_partial_blocks(trace)
+    num_ids = ids.num_prompt_tokens // ids.block_size
+    [matched] = hits_at(ids, namespaces, [capacity_blocks], min_recomputed_tokens=0, order=order)
+    tokens = trace.num_prompt_tokens
+    filled = tokens > 0
+    late = order[len(order) // 2 :]
+    return HitRates(
+        of_tokens=_share(num_cached_tokens, tokens),
+        of_ids=_share(matched, num_ids),
+        mean_over_requests=float(np.mean(num_cached_tokens[filled] / tokens[filled]))
+        if filled.any()
+        else float("nan"),
+        of_requests=float(np.mean(num_cached_tokens > 0)) if len(tokens) else float("nan"),
+        of_requests_by_ids=float(np.mean(matched > 0)) if len(tokens) else float("nan"),
+        of_tokens_last_half=_share(num_cached_tokens[late], tokens[late]),
+        of_ids_last_half=_share(matched[late], num_ids[late]),
+        num_matched_ids=int(matched.sum()),
+        num_ids=int(num_ids.sum()),
+    )
