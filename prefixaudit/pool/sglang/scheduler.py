@@ -9,6 +9,7 @@ chunk    make room, take slots, insert what is computed so far (whole blocks), f
 decode   at every step ask for one token (blocks of 1) or one block; take it when the last is full
 free     insert prompt and output (whole blocks), free duplicates and the tail, unlock
 abort    (no room at a chunk or a decode step) free the request's own slots, unlock
+reset    forget everything, if no request runs
 
 Slots are tokens. A slot belongs to the tree from insertion on, so an unfinished tail is the
 request's own until it ends.
@@ -60,6 +61,8 @@ class SglangPool:
         self.num_tokens = capacity_tokens // block_size * block_size
         self.num_free_tokens = self.num_tokens
         self.num_evicted_tokens = 0
+        self.num_running = 0
+        self._policy = policy
         self.tree = RadixTree(policy=policy, counts_hits=rules.counts_hits)
 
     @property
@@ -103,6 +106,7 @@ class SglangPool:
         if not self._prefill(request, missing if first_tokens is None else first_tokens):
             self.tree.unlock(node)
             return num_hit_tokens, None
+        self.num_running += 1
         return num_hit_tokens, request
 
     def prefill(self, request: Running, num_tokens: int) -> bool:
@@ -143,12 +147,22 @@ class SglangPool:
         num_slots = self._round_up(request.num_computed_tokens)
         self.num_free_tokens += num_slots - len(full) * self.block_size
         self.tree.unlock(request.node)
+        self.num_running -= 1
 
     def abort(self, request: Running) -> None:
         """End a request that found no room: what isn't in the tree yet is lost (retraction)."""
         num_slots = self._round_up(request.num_computed_tokens)
         self.num_free_tokens += num_slots - request.num_inserted_tokens
         self.tree.unlock(request.node)
+        self.num_running -= 1
+
+    def reset(self) -> bool:
+        """Forget everything if no request runs (`flush_cache`); return whether that was done."""
+        if self.num_running:
+            return False
+        self.tree = RadixTree(policy=self._policy, counts_hits=self.rules.counts_hits)
+        self.num_free_tokens = self.num_tokens
+        return True
 
     def _prefill(self, request: Running, num_tokens: int) -> bool:
         num_done = request.num_computed_tokens

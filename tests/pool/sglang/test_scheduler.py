@@ -147,3 +147,17 @@ def test_every_slot_is_free_or_stored_or_held(
         assert pool.num_free_tokens + stored + held == capacity_tokens // block_size * block_size
         assert pool.num_free_tokens >= 0
         assert running or pool.num_evictable_tokens == stored
+
+
+def test_reset_needs_an_idle_pool() -> None:
+    pool = new_pool(capacity_tokens=8, block_size=4)
+    _, request = pool.add(run_of(1), 4, donor=0)
+    assert request is not None
+
+    assert not pool.reset()
+
+    pool.free(request, run_of(1))
+
+    assert pool.reset()
+    assert pool.num_free_tokens == 8
+    assert pool.add(run_of(1), 5, donor=1)[0] == 0
