@@ -7,7 +7,7 @@ release are those of vLLM's block pool and cache managers (0.11.2 to 0.33.0, see
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from packaging.version import InvalidVersion, Version
@@ -16,7 +16,7 @@ from prefixaudit.errors import ConfigurationError
 
 FreeOrder = Literal["all-last", "unhashed-first"]
 BigBlockKey = Literal["concatenated", "last"]
-MambaSplit = Literal["hint", "stops"]
+MambaSplit = Literal["last-block", "stops"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,44 +27,45 @@ class ReleaseRules:
                        the front of the free queue
     big_block_key      the key of a block of several hash units: all their keys, or the last one
     registers_tails    the end of a prompt inside a block gets a key of its own (several groups)
+    tail_excludes_last_token  that end, and the last block whose recurrent state is kept, leave the
+                       prompt's last token out, which a replay can't hit
     retention_default_tokens  the retention interval where none is configured; None is dense
-    full_prompt_must_fit      a waiting request is admitted only if its whole prompt fits
-    mamba_split        how chunks are cut where Mamba states are kept at block ends
+    mamba_split        how chunks are cut where recurrent states are kept at block ends: at the last
+                       block only, or also where a shared prefix or a started block ends
     """
 
     free_order: FreeOrder
     big_block_key: BigBlockKey
     registers_tails: bool
+    tail_excludes_last_token: bool
     retention_default_tokens: int | None
-    full_prompt_must_fit: bool
     mamba_split: MambaSplit
 
 
-_OLD: Final = ReleaseRules(
+_OLDEST: Final = ReleaseRules(
     free_order="all-last",
     big_block_key="concatenated",
     registers_tails=False,
+    tail_excludes_last_token=False,
     retention_default_tokens=None,
-    full_prompt_must_fit=True,
-    mamba_split="hint",
+    mamba_split="last-block",
 )
 _FROM_0_24: Final = ReleaseRules(
     free_order="unhashed-first",
     big_block_key="last",
     registers_tails=True,
+    tail_excludes_last_token=False,
     retention_default_tokens=None,
-    full_prompt_must_fit=True,
     mamba_split="stops",
 )
-_FROM_0_30: Final = ReleaseRules(
-    free_order="unhashed-first",
-    big_block_key="last",
-    registers_tails=True,
-    retention_default_tokens=0,
-    full_prompt_must_fit=True,
-    mamba_split="stops",
+_FROM_0_30: Final = replace(_FROM_0_24, retention_default_tokens=0)
+# Seen in the vectors of 0.33.0 and not in the source shortly before it.
+_FROM_0_33: Final = replace(_FROM_0_30, tail_excludes_last_token=True)
+_BY_FIRST_RELEASE: Final = (
+    (Version("0.33"), _FROM_0_33),
+    (Version("0.30"), _FROM_0_30),
+    (Version("0.24"), _FROM_0_24),
 )
-_BY_FIRST_RELEASE: Final = ((Version("0.30"), _FROM_0_30), (Version("0.24"), _FROM_0_24))
 
 
 def release_rules(version: str) -> ReleaseRules:
@@ -78,7 +79,7 @@ def release_rules(version: str) -> ReleaseRules:
     for first, rules in _BY_FIRST_RELEASE:
         if parsed >= first:
             return rules
-    return _OLD
+    return _OLDEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,6 @@ class PoolRules:
     scheduler_block_size  unit of a hit across groups: a multiple of every group's block size
     retention_interval_tokens  None: dense; 0: only the tails that a replay or a shared prefix needs
     use_eagle             speculative decoding of the EAGLE kind; without a marked group all drop
-    watermark_blocks      blocks that stay free when a waiting request is admitted
     """
 
     release: ReleaseRules
@@ -112,7 +112,6 @@ class PoolRules:
     scheduler_block_size: int
     retention_interval_tokens: int | None = None
     use_eagle: bool = False
-    watermark_blocks: int = 0
 
     def __post_init__(self) -> None:
         problems = []
@@ -158,7 +157,6 @@ def pool_rules(
     hash_block_size: int | None = None,
     retention_interval_tokens: int | None | Literal["default"] = "default",
     use_eagle: bool = False,
-    watermark_blocks: int = 0,
 ) -> PoolRules:
     """Fill in what vLLM derives: hash unit = gcd of the block sizes, scheduler unit = their lcm."""
     sizes = [group.block_size for group in groups]
@@ -173,5 +171,4 @@ def pool_rules(
             else retention_interval_tokens
         ),
         use_eagle=use_eagle,
-        watermark_blocks=watermark_blocks,
     )

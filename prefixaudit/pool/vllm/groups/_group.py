@@ -60,7 +60,7 @@ class Group:
     def find_hit(
         self, keys: Sequence[Hashable], max_tokens: int, groups: Sequence[int], *, drop_last: bool
     ) -> tuple[list[list[int]], int]:
-        """Return one list of hit blocks a group of `groups` (all of this kind) and the hit's tokens.
+        """Return the hit blocks, one list a group of `groups` (all of this kind), and its tokens.
 
         The hit is at most `max_tokens` long (one unit more before a drop) and aligned.
         """
@@ -183,6 +183,12 @@ class Group:
         if request.shared_prefix_tokens:
             ends.append(request.shared_prefix_tokens)
         return ends
+
+    def tail_end(self, request: PoolRequest) -> int:
+        """Return the token position where the prompt's last whole hash unit ends."""
+        unit = self.context.hash_block_size
+        last = int(self.context.release.tail_excludes_last_token)
+        return (request.num_prompt_tokens - last) // unit * unit
 
     # Release
 

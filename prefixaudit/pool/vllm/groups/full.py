@@ -59,9 +59,8 @@ class FullAttention(Group):
         unit = self.context.hash_block_size
         if self.block_size == unit or not self.context.release.registers_tails:
             return
-        # The last end of a hash unit that a replay of the prompt can hit gets a key of its own
-        # where it lies inside a block (0.33.0: its vectors show that the last token is left out).
-        end = (request.num_prompt_tokens - 1) // unit * unit
+        # The end of the prompt's last hash unit gets a key of its own where it lies inside a block.
+        end = self.tail_end(request)
         table = self.tables[request.number]
         place = end // self.block_size
         if end > num_tokens or end % self.block_size == 0 or place >= len(table):

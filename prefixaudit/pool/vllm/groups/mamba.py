@@ -115,10 +115,7 @@ class Mamba(Group):
         unit = self.context.hash_block_size
         if self.block_size == unit or not self.context.release.registers_tails:
             return
-        if (
-            num_tokens % self.block_size == 0
-            or num_tokens != request.num_prompt_tokens // unit * unit
-        ):
+        if num_tokens % self.block_size == 0 or num_tokens != self.tail_end(request):
             return
         table = self.tables[request.number]
         place = num_tokens // self.block_size
