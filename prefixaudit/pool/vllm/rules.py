@@ -155,16 +155,20 @@ def pool_rules(
     groups: tuple[GroupRules, ...],
     *,
     hash_block_size: int | None = None,
+    scheduler_block_size: int | None = None,
     retention_interval_tokens: int | None | Literal["default"] = "default",
     use_eagle: bool = False,
 ) -> PoolRules:
-    """Fill in what vLLM derives: hash unit = gcd of the block sizes, scheduler unit = their lcm."""
+    """Return a pool's rules; unless given, the hash unit is the gcd of the groups' block sizes, the
+    scheduler's their lcm. Raises ConfigurationError for sizes that don't divide."""
     sizes = [group.block_size for group in groups]
     return PoolRules(
         release=release,
         groups=groups,
         hash_block_size=math.gcd(*sizes) if hash_block_size is None else hash_block_size,
-        scheduler_block_size=math.lcm(*sizes),
+        scheduler_block_size=(
+            math.lcm(*sizes) if scheduler_block_size is None else scheduler_block_size
+        ),
         retention_interval_tokens=(
             release.retention_default_tokens
             if retention_interval_tokens == "default"
