@@ -1,0 +1,134 @@
+"""Typed looks into decoded records: what isn't there is UNKNOWN, what is null is None."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+
+from prefixaudit.core.identity import IDENTITY_FIELDS, Identity
+from prefixaudit.core.request import NO_MAPPING, TokenArray
+from prefixaudit.core.unknown import UNKNOWN, Known
+from prefixaudit.logs._json_lines import RecordError
+
+MAX_TOKEN_ID: Final = 2**32 - 1
+
+
+def known_text(record: Mapping[str, Any], name: str) -> Known[str]:
+    """Return a text field; numbers are written out, None stays, anything else is UNKNOWN."""
+    value = record.get(name, UNKNOWN)
+    if value is None or value is UNKNOWN or isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return UNKNOWN
+
+
+def first_text(records: Iterable[Mapping[str, Any]], names: Iterable[str]) -> str | None:
+    """Return the first non-empty text (or number, written out) under any of the names."""
+    names = tuple(names)
+    for record in records:
+        for name in names:
+            value = known_text(record, name)
+            if value is not None and value is not UNKNOWN and value != "":
+                return value
+    return None
+
+
+def known_count(record: Mapping[str, Any], name: str) -> Known[int]:
+    """Return a count of 0 or more; None stays, anything else is UNKNOWN."""
+    value = record.get(name, UNKNOWN)
+    if value is None or value is UNKNOWN:
+        return value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63:
+        return value
+    return UNKNOWN
+
+
+def token_ids(value: Any, name: str) -> TokenArray:
+    """Return a list of token ids as a read-only uint32 array.
+
+    Raises RecordError where `value` is no list of integers in 0..4294967295.
+    """
+    if not isinstance(value, list):
+        raise RecordError("bad-token-ids", f"`{name}` is {_type(value)}; a list of ids is expected")
+    if set(map(type, value)) - {int}:
+        wrong = next(item for item in value if type(item) is not int)
+        raise RecordError(
+            "bad-token-ids", f"`{name}` holds {_type(wrong)}; token ids are whole numbers"
+        )
+    if value:
+        lowest, highest = min(value), max(value)
+        if lowest < 0:
+            raise RecordError(
+                "bad-token-ids", f"`{name}` holds {_shown(lowest)}; token ids are 0 or more"
+            )
+        if highest > MAX_TOKEN_ID:
+            raise RecordError(
+                "bad-token-ids",
+                f"`{name}` holds {_shown(highest)}; token ids are at most {MAX_TOKEN_ID}",
+            )
+    array = np.array(value, dtype=np.uint32)
+    array.flags.writeable = False
+    return array
+
+
+def headers_of(value: Any) -> Mapping[str, str]:
+    """Return headers with lower-case names; lists of values are joined as HTTP does."""
+    if not isinstance(value, Mapping) or not value:
+        return NO_MAPPING
+    headers = {}
+    for name, content in value.items():
+        if isinstance(content, str):
+            headers[name.lower()] = content
+        elif isinstance(content, list) and all(isinstance(item, str) for item in content):
+            headers[name.lower()] = ", ".join(content)
+    return MappingProxyType(headers)
+
+
+def identity_of(record: Mapping[str, Any]) -> dict[str, Known[str]]:
+    """Return the identity fields that the record holds under their own names.
+
+    Raises RecordError where one is neither text nor null.
+    """
+    found: dict[str, Known[str]] = {}
+    for name in IDENTITY_FIELDS:
+        if name in record:
+            value = record[name]
+            if value is not None and not isinstance(value, str):
+                raise RecordError(
+                    "bad-field", f"`{name}` is {_type(value)}; text or null is expected"
+                )
+            found[name] = value
+    return found
+
+
+_IDENTITIES: dict[tuple[tuple[str, Known[str]], ...], Identity] = {}
+_MAX_IDENTITIES: Final = 4096
+
+
+def shared_identity(fields: Mapping[str, Known[str]]) -> Identity:
+    """Return an Identity of these fields; few differ in a log, so equal ones are one object."""
+    key = tuple(fields.items())
+    identity = _IDENTITIES.get(key)
+    if identity is None:
+        if len(_IDENTITIES) >= _MAX_IDENTITIES:
+            _IDENTITIES.clear()
+        identity = _IDENTITIES[key] = Identity(**fields)
+    return identity
+
+
+def _type(value: Any) -> str:
+    names = {
+        bool: "a truth value", str: "text", int: "a number", float: "a number",
+        list: "a list", dict: "an object", type(None): "null",
+    }  # fmt: skip
+    return names.get(type(value), "something else")
+
+
+def _shown(number: int) -> str:
+    return str(number) if -(10**20) < number < 10**20 else "a number of more than 20 digits"

@@ -1,0 +1,130 @@
+"""One log file while it is read: its bytes as chunks of lines, and what was counted on the way."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from prefixaudit.core.request import Source
+from prefixaudit.errors import IncompleteError
+from prefixaudit.logs._bytes import DamagedStreamError, as_utf8, decompressed, raw_blocks
+from prefixaudit.logs._lines import Chunk, LostLine, chunks_of_lines
+from prefixaudit.logs._options import ReadOptions
+
+STDIN: Final = "-"
+_MAX_LISTED_REPAIRS: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """Damage that cost no record: `kind` is bom, nul-bytes or glued-records."""
+
+    source: Source
+    kind: str
+    num_bytes: int
+
+
+class LogFile:
+    """A file and its counts, which grow while it is iterated.
+
+    path             as the user gave it, `<stdin>` for standard input
+    format_name      None until it was recognised, or where the file is empty
+    encoding         utf-8, utf-8-sig (with a byte order mark), utf-16-le or utf-16-be
+    compression      gzip, zstd or None
+    num_bytes        size on disk; None where it isn't known (pipes)
+    num_bytes_read   of these
+    num_records      physical records seen: each gave requests or one Skipped
+    num_repaired     by kind; `repairs` lists the first of them
+    trace_block_size tokens a hash id, for traces
+    """
+
+    def __init__(self, name: str, options: ReadOptions) -> None:
+        self.name = name
+        self.options = options
+        self.path = "<stdin>" if name == STDIN else name
+        self.format_name: str | None = None
+        self.encoding = "utf-8"
+        self.compression: str | None = None
+        self.num_bytes: int | None = None
+        self.num_bytes_read = 0
+        self.num_records = 0
+        self.num_repaired: Counter[str] = Counter()
+        self.repairs: list[Repair] = []
+        self.trace_block_size: int | None = None
+        self._is_regular = False
+        if name != STDIN:
+            try:
+                status = Path(name).stat()
+            except OSError as error:
+                raise IncompleteError(f"{name}: can't be read: {error.strerror}") from error
+            self._is_regular = stat.S_ISREG(status.st_mode)
+            self.num_bytes = status.st_size if self._is_regular else None
+        self._peeked: list[Chunk | LostLine] = []
+        self._rest: Iterator[Chunk | LostLine] | None = None
+
+    def peek(self) -> Iterator[Chunk | LostLine]:
+        """Yield chunks from the start; `chunks` yields them again.
+
+        A pipe can't be opened twice, so what was peeked of it is kept.
+        """
+        if self._is_regular:
+            yield from self._open()
+            self.num_bytes_read = 0
+            return
+        self._rest = self._open()
+        for chunk in self._rest:
+            self._peeked.append(chunk)
+            yield chunk
+
+    def chunks(self) -> Iterator[Chunk | LostLine]:
+        """Yield the file's lines in chunks; what can't be kept or read comes as LostLine."""
+        self.num_bytes_read = 0 if self._is_regular else self.num_bytes_read
+        if self._rest is None:
+            return self._open()
+        peeked, self._peeked = self._peeked, []
+        return chain(peeked, self._rest)
+
+    def source(self, line: int) -> Source:
+        """Return where a line of this file stands."""
+        return Source(self.path, line)
+
+    def repair(self, kind: str, line: int, num_bytes: int) -> None:
+        """Count damage that cost no record."""
+        self.num_repaired[kind] += 1
+        if len(self.repairs) < _MAX_LISTED_REPAIRS:
+            self.repairs.append(Repair(source=self.source(line), kind=kind, num_bytes=num_bytes))
+
+    def _open(self) -> Iterator[Chunk | LostLine]:
+        if self.name == STDIN:
+            yield from self._read(sys.stdin.buffer)
+            return
+        try:
+            handle = Path(self.name).open("rb", buffering=0)  # noqa: SIM115
+        except OSError as error:
+            raise IncompleteError(f"{self.name}: can't be read: {error.strerror}") from error
+        with handle:
+            if self._is_regular and hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(handle.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+            yield from self._read(handle)
+
+    def _read(self, handle: BinaryIO) -> Iterator[Chunk | LostLine]:
+        def count(num_bytes: int) -> None:
+            self.num_bytes_read += num_bytes
+
+        options = self.options
+        try:
+            plain, self.compression = decompressed(
+                raw_blocks(handle, count), options.max_decompressed_bytes
+            )
+            text, self.encoding = as_utf8(plain)
+        except DamagedStreamError as damage:
+            yield LostLine(line=1, kind=damage.kind, reason=damage.reason)
+            return
+        yield from chunks_of_lines(text, options.max_line_bytes)

@@ -1,0 +1,25 @@
+"""What a user can say about how logs are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+DEFAULT_MAX_LINE_BYTES: Final = 64 * 2**20
+DEFAULT_MAX_DECOMPRESSED_BYTES: Final = 64 * 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """How logs are read.
+
+    log_format              a format's name; None recognises it by content, file by file
+    max_line_bytes          a longer line is skipped with its size, and never held in memory
+    max_decompressed_bytes  of one compressed file; what lies behind is skipped, and counted once
+    trace_block_size        tokens a hash id of a trace stands for; None: the format's own rule
+    """
+
+    log_format: str | None = None
+    max_line_bytes: int = DEFAULT_MAX_LINE_BYTES
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    trace_block_size: int | None = None

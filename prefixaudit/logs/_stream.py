@@ -1,0 +1,180 @@
+"""read_logs: from names of files to one stream of requests and skips, with nothing lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from prefixaudit.core.request import Skipped, Source
+from prefixaudit.errors import IncompleteError, UsageError
+from prefixaudit.logs._file import LogFile
+from prefixaudit.logs._format import LOG_FORMATS, LogFormat, ReadItem, Sample
+from prefixaudit.logs._lines import LostLine
+from prefixaudit.logs._options import ReadOptions
+from prefixaudit.logs._paths import FoundFile, find_files
+
+_SAMPLE_RECORDS: Final = 50
+_SAMPLE_LINES: Final = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IgnoredFile:
+    """A file of a folder that is no log by name or content: a README, a model's configuration …"""
+
+    path: str
+    reason: str
+
+
+class LogStream:
+    """Requests and skips of all files, in the order of the files and their lines.
+
+    The counts grow while it is iterated. It can be iterated once.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[tuple[LogFile, LogFormat | None]],
+        lost: Sequence[Skipped],
+        ignored: Sequence[IgnoredFile],
+        options: ReadOptions,
+    ) -> None:
+        self._files = tuple(files)
+        self._lost = tuple(lost)
+        self._options = options
+        self._started = False
+        self.files = tuple(file for file, _ in files)
+        self.ignored_files = tuple(ignored)
+
+    def __iter__(self) -> Iterator[ReadItem]:
+        assert not self._started, "a log stream can be read once"
+        self._started = True
+        for file, log_format in self._files:
+            if log_format is not None:
+                yield from log_format.read(file, self._options)
+        yield from self._lost
+        if not self.num_records:
+            names = ", ".join(file.path for file in self.files)
+            raise IncompleteError(f"{names}: no records; request records were expected")
+
+    @property
+    def num_records(self) -> int:
+        """Physical records seen so far; files of a folder that can't be read count as one."""
+        lost = len(self._lost) if self._started else 0
+        return lost + sum(file.num_records for file in self.files)
+
+    @property
+    def num_bytes_read(self) -> int:
+        """Bytes read so far, as they lie on disk."""
+        return sum(file.num_bytes_read for file in self.files)
+
+    @property
+    def num_bytes_total(self) -> int | None:
+        """Bytes of all files on disk; None where one is a pipe."""
+        sizes = [file.num_bytes for file in self.files]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if len(known) == len(sizes) else None
+
+    @property
+    def num_repaired(self) -> dict[str, int]:
+        """Repairs so far by kind: damage that cost no record."""
+        kinds = sorted({kind for file in self.files for kind in file.num_repaired})
+        return {kind: sum(file.num_repaired[kind] for file in self.files) for kind in kinds}
+
+
+def read_logs(paths: Sequence[str], options: ReadOptions | None = None) -> LogStream:
+    """Open logs and recognise their formats; iterating the result reads them.
+
+    Raises UsageError for names that stand for nothing, an unknown `log_format` or a folder
+    without logs, IncompleteError for a file that can't be read, isn't recognised or is empty.
+    """
+    options = options or ReadOptions()
+    wanted = LOG_FORMATS[options.log_format] if options.log_format is not None else None
+    files: list[tuple[LogFile, LogFormat | None]] = []
+    lost: list[Skipped] = []
+    ignored: list[IgnoredFile] = []
+    found = find_files(paths)
+    for place in found:
+        try:
+            files.append(_opened(place, wanted, options))
+        except IncompleteError as error:
+            if place.folder is None:
+                raise
+            reason = str(error).removeprefix(f"{place.path}: ")
+            if place.looks_like_a_log:
+                source = Source(place.path, 1)
+                lost.append(Skipped(source=source, kind="unreadable-file", reason=reason))
+            else:
+                ignored.append(IgnoredFile(path=place.path, reason=reason))
+    if not files:
+        folders = ", ".join(sorted({file.folder for file in found if file.folder is not None}))
+        raise UsageError(
+            f"{folders}: none of the {len(found)} files in the folder is a log; "
+            f"known formats: {', '.join(LOG_FORMATS)}"
+        )
+    if all(log_format is None for _, log_format in files) and not lost:
+        names = ", ".join(file.path for file, _ in files)
+        raise IncompleteError(f"{names}: the file is empty; request records were expected")
+    return LogStream(files, lost, ignored, options)
+
+
+def _opened(
+    place: FoundFile, wanted: LogFormat | None, options: ReadOptions
+) -> tuple[LogFile, LogFormat | None]:
+    if wanted is not None and place.folder is not None and not place.looks_like_a_log:
+        raise IncompleteError(f"{place.path}: the name isn't that of a log")
+    file = LogFile(place.path, options)
+    sample, is_empty = _sample(file)
+    if is_empty:
+        return file, None
+    name = options.log_format or recognise(sample)
+    file.format_name = name
+    return file, wanted or LOG_FORMATS[name]
+
+
+def recognise(sample: Sample) -> str:
+    """Return the name of the format that claims the sample most surely.
+
+    Raises IncompleteError, naming the file and the known formats, where none does.
+    """
+    best, best_confidence = "", 0.0
+    for name, log_format in LOG_FORMATS.items():
+        confidence = log_format.recognise(sample)
+        if confidence > best_confidence:
+            best, best_confidence = name, confidence
+    if not best:
+        raise IncompleteError(
+            f"{sample.path}: no log format recognises the file ({len(sample.lines)} lines looked "
+            f"at, {len(sample.records)} of them JSON); known formats: {', '.join(LOG_FORMATS)}",
+            hint="name the format with --log-format",
+        )
+    return best
+
+
+def _sample(file: LogFile) -> tuple[Sample, bool]:
+    """Return the file's first records, and whether it holds nothing at all."""
+    lines: list[bytes] = []
+    records: list[Any] = []
+    is_empty = True
+    chunks = file.peek()
+    for chunk in chunks:
+        if isinstance(chunk, LostLine):
+            is_empty = False
+            continue
+        is_empty = is_empty and not chunk.num_nul_bytes and not chunk.data.strip()
+        for line in chunk.data.split(b"\n", _SAMPLE_LINES):
+            if len(lines) >= _SAMPLE_LINES or len(records) >= _SAMPLE_RECORDS:
+                break
+            content = line.strip(b"\0 \t\r\n").removeprefix(b"\xef\xbb\xbf")
+            if not content:
+                continue
+            lines.append(content)
+            try:
+                records.append(orjson.loads(content))
+            except orjson.JSONDecodeError:
+                continue
+        if records or len(lines) >= _SAMPLE_LINES:
+            break
+    return Sample(path=file.path, lines=tuple(lines), records=tuple(records)), is_empty

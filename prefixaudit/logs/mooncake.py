@@ -1,0 +1,255 @@
+"""Mooncake traces: `timestamp` (ms), `input_length`, `output_length`, `hash_ids`, a JSON line each.
+
+A hash id stands for a block of the trace's own size given all before it, usually 512 tokens; the
+last id may stand for a partial block. The size isn't in the file: it's what was asked for, else
+512 where the first records fit it, else the one power of two that they fit.
+
+Long traces are parsed by a compiled kernel; any line that it doesn't take goes through orjson,
+with the same result. `session_id` and `request_id` are taken where a trace has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import PurePath
+from typing import Any, Final
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from prefixaudit.core.request import BlockHashes, Request, Skipped, Source, Usage
+from prefixaudit.core.unknown import UNKNOWN, Known
+from prefixaudit.errors import IncompleteError
+from prefixaudit.logs._fields import known_count, known_text
+from prefixaudit.logs._file import LogFile
+from prefixaudit.logs._format import LogFormat, ReadItem, Sample
+from prefixaudit.logs._json_lines import RecordError, damaged_line, lost, parsed
+from prefixaudit.logs._lines import Chunk, LostLine
+from prefixaudit.logs._options import ReadOptions
+
+DEFAULT_BLOCK_SIZE: Final = 512
+# Loading the kernel costs more than it saves on the first bytes of a file.
+KERNEL_AFTER_BYTES: Final = 4 * 2**20
+_MAX_BLOCK_SIZE: Final = 2**20
+
+
+def _recognise(sample: Sample) -> float:
+    share = sample.share_of_records(_is_trace_record)
+    return 0.5 + share / 2 if share else 0.0
+
+
+def _is_trace_record(record: Mapping[str, Any]) -> bool:
+    return isinstance(record.get("hash_ids"), list) and type(record.get("input_length")) is int
+
+
+def _read(file: LogFile, options: ReadOptions) -> Iterator[ReadItem]:
+    chunks = file.chunks()
+    head: list[Chunk | LostLine] = []
+    block_size = options.trace_block_size
+    while block_size is None:
+        chunk = next(chunks, None)
+        if chunk is None:
+            block_size = DEFAULT_BLOCK_SIZE
+            break
+        head.append(chunk)
+        if isinstance(chunk, Chunk):
+            block_size = _block_size_of(file, chunk.data)
+    file.trace_block_size = block_size
+    reader = _Reader(file, block_size)
+    num_bytes = 0
+    for chunk in chain(head, chunks):
+        if isinstance(chunk, LostLine):
+            yield lost(file, chunk)
+        elif num_bytes < KERNEL_AFTER_BYTES:
+            num_bytes += len(chunk.data)
+            yield from reader.plainly(chunk)
+        else:
+            yield from reader.by_kernel(chunk)
+
+
+class _Reader:
+    """Chunks of one file to requests, with or without the kernel."""
+
+    def __init__(self, file: LogFile, block_size: int) -> None:
+        self._file = file
+        self._name = PurePath(file.path).name
+        self._block_size = block_size
+        self._scratch = np.empty(0, dtype=np.int64)
+
+    def plainly(self, chunk: Chunk) -> Iterator[ReadItem]:
+        """Read a chunk line by line with orjson."""
+        lines = chunk.data.split(b"\n")
+        tail = chunk.first_line + len(lines) - 1 if chunk.has_tail else None
+        if tail is None:
+            lines.pop()
+        for place, line in enumerate(lines):
+            number = chunk.first_line + place
+            num_nul_bytes = 0 if place else chunk.num_nul_bytes
+            yield from self._line(line, number, num_nul_bytes, number == tail)
+
+    def by_kernel(self, chunk: Chunk) -> Iterator[ReadItem]:
+        """Read a chunk with the kernel, and with orjson what that doesn't take."""
+        from prefixaudit.logs._mooncake_kernels import parse_lines
+
+        data = np.frombuffer(chunk.data, dtype=np.uint8)
+        num_rows = chunk.data.count(b"\n") + 1
+        if len(self._scratch) <= len(data) // 2:
+            self._scratch = np.empty(len(data) // 2 + 1, dtype=np.int64)
+        columns = np.empty((num_rows, 4), dtype=np.int64)
+        times = np.empty(num_rows, dtype=np.float64)
+        bounds = np.empty((num_rows, 2), dtype=np.int64)
+        accepted = np.empty(num_rows, dtype=np.uint8)
+        num_lines, num_ids = parse_lines(
+            data, self._file.options.max_line_bytes, columns, times, bounds, accepted, self._scratch
+        )
+        ids = self._scratch[:num_ids].copy().view(np.uint64)
+        ids.flags.writeable = False
+        rows = zip(
+            bounds[:num_lines].tolist(),
+            accepted[:num_lines].tolist(),
+            times[:num_lines].tolist(),
+            columns[:num_lines].tolist(),
+            strict=True,
+        )
+        for place, ((start, end), is_accepted, timestamp, row) in enumerate(rows):
+            number = chunk.first_line + place
+            num_nul_bytes = 0 if place else chunk.num_nul_bytes
+            if not is_accepted or num_nul_bytes:
+                is_tail = place == num_lines - 1 and chunk.has_tail
+                yield from self._line(chunk.data[start:end], number, num_nul_bytes, is_tail)
+                continue
+            self._file.num_records += 1
+            input_length, output_length, first, last = row
+            yield self._request(
+                self._file.source(number), timestamp, input_length, output_length, ids[first:last]
+            )
+
+    def _line(
+        self, line: bytes, number: int, num_nul_bytes: int, is_tail: bool
+    ) -> Iterator[ReadItem]:
+        if not num_nul_bytes and len(line) <= self._file.options.max_line_bytes:
+            try:
+                record = orjson.loads(line)
+            except orjson.JSONDecodeError:
+                pass
+            else:
+                self._file.num_records += 1
+                yield from parsed(self._parse, record, self._file.source(number))
+                return
+        for item in damaged_line(
+            self._file, line, number, num_nul_bytes=num_nul_bytes, is_tail=is_tail
+        ):
+            if isinstance(item, Skipped):
+                yield item
+            else:
+                yield from parsed(self._parse, item[1], item[0])
+
+    def _parse(self, record: Any, source: Source) -> tuple[Request | Skipped, ...]:
+        if not isinstance(record, dict) or "hash_ids" not in record:
+            raise RecordError("no-prompt", "the record has no `hash_ids`")
+        input_length = known_count(record, "input_length")
+        if not isinstance(input_length, int):
+            raise RecordError("no-prompt", "the record has no `input_length` of 0 or more")
+        ids = _hash_ids(record["hash_ids"])
+        timestamp = record.get("timestamp")
+        is_number = isinstance(timestamp, int | float) and not isinstance(timestamp, bool)
+        return (
+            self._request(
+                source,
+                float(timestamp) if is_number else None,  # type: ignore[arg-type]
+                input_length,
+                known_count(record, "output_length"),
+                ids,
+                request_id=known_text(record, "request_id"),
+                session_id=known_text(record, "session_id"),
+            ),
+        )
+
+    def _request(
+        self,
+        source: Source,
+        timestamp_ms: float | None,
+        input_length: int,
+        output_length: Known[int],
+        ids: NDArray[np.uint64],
+        *,
+        request_id: Known[str] = UNKNOWN,
+        session_id: Known[str] = UNKNOWN,
+    ) -> Request | Skipped:
+        size = self._block_size
+        whole, partial = divmod(input_length, size)
+        if len(ids) != whole and len(ids) != whole + (partial > 0):
+            expected = f"{whole}" + (f" or {whole + 1}" if partial else "")
+            return Skipped(
+                source=source,
+                kind="id-count",
+                reason=f"`hash_ids` holds {len(ids)} ids for {input_length} tokens; "
+                f"{expected} were expected for blocks of {size} tokens",
+            )
+        return Request(
+            request_id=request_id if isinstance(request_id, str) else f"{self._name}:{source.line}",
+            source=source,
+            prompt=BlockHashes(hash_ids=ids, block_size=size, num_prompt_tokens=input_length),
+            arrival_s=UNKNOWN if timestamp_ms is None else timestamp_ms / 1000.0,
+            usage=Usage(num_completion_tokens=output_length),
+            session_id=session_id,
+        )
+
+
+def _hash_ids(value: Any) -> NDArray[np.uint64]:
+    if not isinstance(value, list) or set(map(type, value)) - {int}:
+        raise RecordError("bad-hash-ids", "`hash_ids` is not a list of whole numbers")
+    if value and min(value) < 0:
+        raise RecordError("bad-hash-ids", "`hash_ids` holds a negative number; ids are 0 or more")
+    ids = np.array(value, dtype=np.uint64)
+    ids.flags.writeable = False
+    return ids
+
+
+def _block_size_of(file: LogFile, data: bytes) -> int | None:
+    """Return the block size that the chunk's records fit; None where it has no sound record."""
+    smallest, largest = 1, _MAX_BLOCK_SIZE
+    num_records = 0
+    for line in data.split(b"\n", 1000)[:1000]:
+        try:
+            record = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            continue
+        if not isinstance(record, dict) or not _is_trace_record(record):
+            continue
+        length: int = record["input_length"]
+        num_ids = len(record["hash_ids"])
+        if not num_ids or length < 1:
+            continue
+        num_records += 1
+        # ids are length / size rounded down or up: length / (ids + 1) < size < length / (ids - 1).
+        smallest = max(smallest, length // (num_ids + 1) + 1)
+        if num_ids > 1:
+            largest = min(largest, (length - 1) // (num_ids - 1))
+    if not num_records:
+        return None
+    if smallest <= DEFAULT_BLOCK_SIZE <= largest:
+        return DEFAULT_BLOCK_SIZE
+    fitting = [2**power for power in range(21) if smallest <= 2**power <= largest]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        problem = f"fit blocks of {' or '.join(map(str, fitting))} tokens"
+    elif smallest <= largest:
+        problem = f"fit blocks of {smallest} to {largest} tokens"
+    else:
+        problem = "fit no block size"
+    raise IncompleteError(
+        f"{file.path}: the trace doesn't say its block size, and its first records {problem}",
+        hint="name the number of tokens that a hash id stands for with --trace-block-size",
+    )
+
+
+FORMAT = LogFormat(
+    title="Mooncake trace: hash ids of blocks",
+    fields=("arrival_s", "hash_ids", "num_prompt_tokens", "num_completion_tokens", "session_id"),
+    recognise=_recognise,
+    read=_read,
+)
