@@ -1,1 +1,251 @@
-"""What a renderer gets: the whole result of a run, as values."""
+"""What a renderer gets: the whole result of a run, as values.
+
+A figure that isn't known is None here, never 0; the reason stands beside it. Rates and shares lie
+in 0..1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefixaudit.core.pool import Lookups
+from prefixaudit.core.request import Skipped
+from prefixaudit.core.trace import Float64Array, Int64Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFile:
+    """One file of the log and the format it was read as."""
+
+    path: str
+    format: str
+    num_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFacts:
+    """What was read. `num_requests` were replayed; with `num_skipped` they are all that was read.
+
+    `num_records` counts the physical records; one of them can hold several prompts. `num_tenants`
+    is None where no request's tenant is known.
+    """
+
+    files: tuple[ReadFile, ...]
+    num_records: int
+    num_requests: int
+    num_skipped: int
+    skipped: tuple[Skipped, ...]
+    num_tenants: int | None
+    first_arrival_s: float | None
+    last_arrival_s: float | None
+    num_approximate: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """What is known of the model; `problem` says why FLOPs and bytes can't be given."""
+
+    name: str | None
+    folder: str | None
+    kv_bytes_per_token: float | None
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSetting:
+    """The pool that was modelled; `capacity_blocks` None is an endless one.
+
+    `key_fields` are the identity fields that separate blocks besides tokens and media.
+    """
+
+    engine: str | None
+    engine_notes: tuple[str, ...]
+    block_size: int
+    block_size_origin: Literal["deployment", "engine", "trace", "assumed"]
+    min_recomputed_tokens: int
+    key_fields: tuple[str, ...]
+    capacity_blocks: int | None
+    capacity_bytes: float | None
+    num_distinct_blocks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hits:
+    """Figures of one pool size. Each rate names its own definition:
+
+    token_hit_rate            cached tokens / prompt tokens, the whole log from a cold pool
+    request_hit_rate          requests with one cached block or more / requests
+    block_hit_rate            cached full blocks / full blocks of the prompts, last-token rule kept
+    mean_request_hit_rate     mean over requests of cached tokens / prompt tokens
+    second_half_token_hit_rate  token hit rate of the requests in the second half of the log, the
+                              pool filled by the first
+    prefill_flops_saved       FLOPs that the cached tokens spare; None without a model
+    """
+
+    num_cached_tokens: int
+    token_hit_rate: float | None
+    request_hit_rate: float | None
+    block_hit_rate: float | None
+    mean_request_hit_rate: float | None
+    second_half_token_hit_rate: float | None
+    prefill_flops_saved: float | None
+    flops_saved_share: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceIds:
+    """For traces of hash ids: ids of each prompt matched from its front in an endless pool, the
+    partial last id included, the last-token rule left out (how the traces' publishers count).
+
+    `finer_block_size` and the two rates give the range of the token hit rate for an engine whose
+    block is smaller than the trace's: where inside its block two prompts part isn't known.
+    """
+
+    num_ids: int
+    num_matched_ids: int
+    id_hit_rate: float | None
+    finer_block_size: int | None = None
+    min_token_hit_rate: float | None = None
+    max_token_hit_rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HitLength:
+    """Cached tokens a request, all replayed requests, percentiles by nearest rank.
+
+    `histogram` are (first length, number of requests): the bin ends where the next one begins.
+    """
+
+    p50: int
+    p90: int
+    p99: int
+    max: int
+    histogram: tuple[tuple[int, int], ...]
+
+
+CurveMark: TypeAlias = Literal["this-pool", "knee", "endless"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePoint:
+    """Hits of one pool size; `marks` say whether it is one to point out."""
+
+    capacity_blocks: int
+    capacity_bytes: float | None
+    num_cached_tokens: int
+    token_hit_rate: float | None
+    flops_saved_share: float | None
+    marks: tuple[CurveMark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """Replayed figures against what the server reported, over the requests that have both."""
+
+    num_compared: int
+    num_equal: int
+    num_more: int
+    num_less: int
+    reported_tokens: int
+    replayed_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratedFacts:
+    """Whether answers enter the pool, and for how many requests the log doesn't have them."""
+
+    setting: Literal["auto", "on", "off"]
+    num_with_answer: int
+    num_without_answer: int
+    num_cached_tokens_generated: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownField:
+    """An identity field that isn't known for `num_requests` of the replayed requests."""
+
+    field: str
+    kind: Literal["content", "isolation"]
+    about: str
+    num_requests: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestRows:
+    """One row for every request or skipped record, in log order, as columns of length [rows].
+
+    path, line    int32, int64  place in `paths`, line from 1
+    position      int64         place in the trace, or -1 - place in LogFacts.skipped
+    num_cached_tokens_reported  int64, -1 where not reported
+    The columns of length [requests] are in the trace's order.
+    """
+
+    paths: tuple[str, ...]
+    path: NDArray[np.int32]
+    line: Int64Array
+    position: Int64Array
+    num_cached_tokens_reported: Int64Array
+    row_request_ids: Mapping[int, str]
+    request_ids: tuple[str, ...]
+    arrival_s: Float64Array
+    num_prompt_tokens: Int64Array
+    prefill_flops: Float64Array | None
+    prefill_flops_saved: Float64Array | None
+    lookups: Lookups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The result of `analyse`.
+
+    `notes` are sentences about how figures were made and what they can't say; `incomplete` says why
+    the audit has no answer (exit code 3), None where it has one.
+    """
+
+    version: str
+    deployment_path: str | None
+    log: LogFacts
+    model: ModelFacts
+    pool: PoolSetting
+    num_prompt_tokens: int
+    prefill_flops: float | None
+    this_pool: Hits
+    endless_pool: Hits
+    trace_ids: TraceIds | None
+    hit_length: HitLength | None
+    curve: tuple[CurvePoint, ...]
+    prompt_agreement: Agreement | None
+    cached_agreement: Agreement | None
+    generated: GeneratedFacts
+    unknown_fields: tuple[UnknownField, ...]
+    replay_notes: tuple[str, ...]
+    notes: tuple[str, ...]
+    rows: RequestRows
+    incomplete: str | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """Return 3 where the audit is incomplete, else 0."""
+        return 3 if self.incomplete is not None else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderOptions:
+    """How to print: columns, colour, and whether every skipped record is listed."""
+
+    width: int = 100
+    colour: bool = False
+    show_skipped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renderer:
+    """One output format: a Report in, text out."""
+
+    title: str
+    render: Callable[[Report, RenderOptions], str]

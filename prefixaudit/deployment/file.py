@@ -47,7 +47,11 @@ from typing import Any, Final
 from prefixaudit.core.engine import EngineProfile
 from prefixaudit.core.identity import IDENTITY_FIELDS, Identity
 from prefixaudit.core.unknown import UNKNOWN, Known
-from prefixaudit.deployment.model_folder import model_folder_problem, read_model_config
+from prefixaudit.deployment.model_folder import (
+    model_folder_problem,
+    model_identity,
+    read_model_config,
+)
 from prefixaudit.deployment.tenant import TenantRule, source_problem
 from prefixaudit.deployment.value import Capacity, Deployment, Overrides
 from prefixaudit.errors import ConfigurationError, UsageError
@@ -88,9 +92,24 @@ def load_deployment(path: Path | None, overrides: Overrides | None = None) -> De
     deployment = Deployment() if path is None else _read_file(path)
     if overrides is not None:
         deployment = _override(deployment, overrides)
-    if deployment.model_dir is not None:
-        deployment = replace(deployment, model_config=read_model_config(deployment.model_dir))
-    return deployment
+    return deployment if deployment.model_dir is None else _with_model(deployment)
+
+
+def _with_model(deployment: Deployment) -> Deployment:
+    """Add what the model folder says. A model that can't be described costs the FLOPs only."""
+    from prefixaudit.families import describe
+
+    assert deployment.model_dir is not None
+    config = read_model_config(deployment.model_dir)
+    if config is None:
+        return replace(deployment, model_problem=f"{deployment.model_dir} has no config.json")
+    try:
+        model = describe(config)
+    except ConfigurationError as error:
+        return replace(deployment, model_problem=f"{deployment.model_dir}: {error}")
+    return replace(
+        deployment, model=model, identity=deployment.identity.filled(model_identity(model))
+    )
 
 
 def _override(deployment: Deployment, overrides: Overrides) -> Deployment:

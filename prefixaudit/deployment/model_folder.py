@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from prefixaudit.core.identity import Identity
+from prefixaudit.core.model import Attention, ModelSpec
 from prefixaudit.errors import ConfigurationError
 
 # config.json is a few kilobytes; what is larger is something else.
@@ -44,3 +48,29 @@ def read_model_config(folder: Path) -> Mapping[str, Any] | None:
     if not isinstance(config, dict):
         raise ConfigurationError(f"{path}: holds no JSON object")
     return config
+
+
+def model_identity(model: ModelSpec) -> Identity:
+    """Return the identity fields that a config.json decides: position encoding and attention.
+
+    The digest of the position encoding is the SHA-256 of its normalised description, so that two
+    spellings of one encoding are equal. What the engine is told beside the file isn't in it.
+    """
+    text = json.dumps(asdict(model.position), sort_keys=True, default=repr)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return Identity(position_encoding=f"sha256:{digest[:32]}", attention=_attention(model))
+
+
+def _attention(model: ModelSpec) -> str:
+    patterns = set()
+    for layer, _ in model.distinct_layers:
+        for mixer in layer.mixers:
+            if not isinstance(mixer, Attention):
+                continue
+            if mixer.window is not None:
+                patterns.add(f"window {mixer.window}")
+            elif mixer.chunk is not None:
+                patterns.add(f"chunk {mixer.chunk}")
+            else:
+                patterns.add("full")
+    return " + ".join(sorted(patterns)) or "full"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from prefixaudit.core.engine import EngineProfile
 from prefixaudit.core.identity import Identity
+from prefixaudit.core.model import ModelSpec
 from prefixaudit.core.request import Request
 from prefixaudit.core.unknown import UNKNOWN
 from prefixaudit.deployment.tenant import TenantRule
@@ -50,14 +51,16 @@ class Overrides:
 class Deployment:
     """Model, engine, pool and identity of what serves the log's requests.
 
-    `path` is the file that it was read from; None for options alone. `block_size` is None where
+    `path` is the file that it was read from; None for options alone. `model_problem` says why a
+    model folder gives no `model` (no config.json, unknown type). `block_size` is None where
     neither the file nor the options name it (the engine's default applies, or the trace's own).
     `identity` holds the deployment's facts; its fields are UNKNOWN where nothing is said.
     """
 
     path: Path | None = None
     model_dir: Path | None = None
-    model_config: Mapping[str, Any] | None = None
+    model: ModelSpec | None = None
+    model_problem: str | None = None
     max_model_len: int | None = None
     chat_template: Path | None = None
     engine: EngineProfile | None = None

@@ -34,7 +34,7 @@ def analyze(
     show_skipped: Annotated[
         bool, typer.Option("--show-skipped", help="List every skipped record, not the first few.")
     ] = False,
-    colour: options.ColourOption = "auto",
+    color: options.ColourOption = "auto",
 ) -> int:
     """Say how much of a log's prompts a prefix cache reuses, and what that saves.
 
@@ -47,38 +47,39 @@ def analyze(
       prefixaudit analyze logs/ --model models/qwen3-32b --engine vllm@0.33.0 --capacity-gib 83.6
       prefixaudit analyze trace.jsonl --capacity-blocks 16384 --format json -o report.json
     """
+    from prefixaudit.analysis import AnalysisOptions, analyse
     from prefixaudit.cli import streams
-    from prefixaudit.cli.analyzing import load_for, options_for, render_report, write_rows
+    from prefixaudit.cli.analyzing import load_for, write_rows
+    from prefixaudit.core.report import RenderOptions
+    from prefixaudit.deployment import Overrides
+    from prefixaudit.render import RENDERERS
 
+    renderer = RENDERERS[output_format]
     found = load_for(
         paths,
         deployment,
-        model=model,
-        engine=engine,
-        block_size=block_size,
-        capacity_blocks=capacity_blocks,
-        capacity_gib=capacity_gib,
-        chat_template=chat_template,
+        Overrides(
+            model_dir=model,
+            engine=engine,
+            block_size=block_size,
+            capacity_blocks=capacity_blocks,
+            capacity_gib=capacity_gib,
+            chat_template=chat_template,
+        ),
     )
-    text_of = render_report(output_format)
-    from prefixaudit.analysis import analyse
-
+    how = AnalysisOptions(log_format=log_format, cache_generated=cache_generated, jobs=jobs)
     progress = streams.ProgressLine()
     try:
-        report = analyse(
-            paths,
-            found,
-            options_for(log_format=log_format, cache_generated=cache_generated, jobs=jobs),
-            progress,
-        )
+        report = analyse(paths, found, how, progress)
     finally:
         progress.close()
     if per_request is not None:
         write_rows(report, per_request)
-    streams.write_result(
-        text_of(report, colour=streams.wants_colour(colour, output), show_skipped=show_skipped),
-        output,
-    )
+    colour = streams.wants_colour(color, output)
+    text = renderer.render(report, RenderOptions(colour=colour, show_skipped=show_skipped))
+    streams.write_result(text, output)
+    if report.incomplete is not None:
+        streams.complain(f"incomplete: {report.incomplete}")
     return report.exit_code
 
 

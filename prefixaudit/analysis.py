@@ -1,1 +1,0 @@
-"""The pipeline, wired once: logs and a deployment in, a Report out."""

@@ -1,0 +1,407 @@
+"""Puts a report together: simulates the pool and gathers every figure and note."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+import prefixaudit
+from prefixaudit.analysis import figures
+from prefixaudit.analysis.gathering import Compared, Gathered
+from prefixaudit.analysis.notes import notes_for
+from prefixaudit.core.identity import CONTENT_FIELDS
+from prefixaudit.core.pool import HitCurve, HitRates, Lookups
+from prefixaudit.core.report import (
+    GeneratedFacts,
+    Hits,
+    LogFacts,
+    ModelFacts,
+    PoolSetting,
+    ReadFile,
+    Report,
+    RequestRows,
+    TraceIds,
+)
+from prefixaudit.core.trace import BlockTrace, Float64Array
+from prefixaudit.deployment import Deployment
+from prefixaudit.errors import UsageError
+
+GeneratedSetting: TypeAlias = Literal["auto", "on", "off"]
+
+# Where no engine is given: all that changes the KV, and what a request itself asks to be apart.
+_DEFAULT_KEY = (*CONTENT_FIELDS, "cache_salt", "extra_key")
+
+
+def _capacity_blocks(deployment: Deployment, block_size: int, kv_bytes: float | None) -> int | None:
+    """Return the pool's blocks, None for an endless one. Raises UsageError where GiB don't help."""
+    capacity = deployment.capacity
+    if capacity is None:
+        return None
+    blocks = capacity.in_blocks(block_size, kv_bytes)
+    if blocks is None:
+        reason = deployment.model_problem or "no model is given"
+        raise UsageError(
+            f"the pool's size is given in GiB, but the KV bytes of a token aren't known: {reason}",
+            hint="give --capacity-blocks, or a model folder with --model",
+        )
+    return blocks
+
+
+def kv_bytes_per_token(deployment: Deployment) -> float | None:
+    """Return the KV bytes of one token, None where the model isn't known."""
+    from prefixaudit.cost.memory import kv_bytes_per_token as of_model
+
+    if deployment.model is None:
+        return None
+    identity = deployment.identity
+    for dtype in (identity.kv_cache_dtype, identity.dtype):
+        if isinstance(dtype, str):
+            return float(of_model(deployment.model, kv_cache_dtype=dtype))
+    return float(of_model(deployment.model))
+
+
+def key_fields(deployment: Deployment) -> tuple[str, ...]:
+    """Return the identity fields that separate blocks in this deployment's pool.
+
+    An engine's own key, and what its process's life holds apart; the name of the base model too,
+    since each is served by processes of its own. Without an engine: everything that changes the KV,
+    and the salt.
+    """
+    engine = deployment.engine
+    if engine is None:
+        return _DEFAULT_KEY
+    return tuple(dict.fromkeys(("model", *engine.key_fields, *engine.process_fields)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Simulated:
+    """Hits of this pool and of an endless one. `curve` belongs to both."""
+
+    curve: HitCurve
+    lookups: Lookups
+    rates: HitRates
+    endless_lookups: Lookups
+    endless_rates: HitRates
+
+
+def _simulate(
+    trace: BlockTrace,
+    fields: tuple[str, ...],
+    *,
+    capacity_blocks: int | None,
+    min_recomputed_tokens: int,
+    flops_by_depth: Float64Array | None,
+) -> _Simulated:
+    from prefixaudit.pool import hit_rates, replay_lru
+
+    namespaces = trace.namespaces(fields)
+    order = trace.replay_order()
+    curve, lookups = replay_lru(
+        trace,
+        namespaces,
+        capacity_blocks=capacity_blocks,
+        min_recomputed_tokens=min_recomputed_tokens,
+        flops_by_depth=flops_by_depth,
+        order=order,
+    )
+    rates = hit_rates(
+        trace, namespaces, lookups.num_cached_tokens, capacity_blocks=capacity_blocks, order=order
+    )
+    if capacity_blocks is None:
+        return _Simulated(
+            curve=curve,
+            lookups=lookups,
+            rates=rates,
+            endless_lookups=lookups,
+            endless_rates=rates,
+        )
+    _, endless = replay_lru(
+        trace,
+        namespaces,
+        capacity_blocks=None,
+        min_recomputed_tokens=min_recomputed_tokens,
+        flops_by_depth=None,
+        order=order,
+        with_donors=False,
+    )
+    endless_rates = hit_rates(
+        trace, namespaces, endless.num_cached_tokens, capacity_blocks=None, order=order
+    )
+    return _Simulated(
+        curve=curve,
+        lookups=lookups,
+        rates=rates,
+        endless_lookups=endless,
+        endless_rates=endless_rates,
+    )
+
+
+def full_report(
+    gathered: Gathered,
+    trace: BlockTrace,
+    deployment: Deployment,
+    setting: GeneratedSetting,
+    replay_notes: tuple[str, ...],
+) -> Report:
+    model = deployment.model
+    kv_bytes = kv_bytes_per_token(deployment)
+    capacity_blocks = _capacity_blocks(deployment, trace.block_size, kv_bytes)
+    engine = deployment.engine
+    min_recomputed = 1 if engine is None else engine.min_recomputed_tokens
+    fields = key_fields(deployment)
+    num_prompt_tokens = int(trace.num_prompt_tokens.sum())
+    full_blocks = trace.num_prompt_tokens // trace.block_size
+    depths: Float64Array | None = None
+    per_request: Float64Array | None = None
+    saved_per_request: Float64Array | None = None
+    prefill: float | None = None
+    if model is not None:
+        from prefixaudit.cost.flops import flops_by_depth, saved_flops
+
+        depths = flops_by_depth(model, trace.block_size, int(full_blocks.max(initial=0)))
+        per_request = figures.prefill_per_request(model, trace.num_prompt_tokens)
+        prefill = float(per_request.sum())
+    simulated = _simulate(
+        trace,
+        fields,
+        capacity_blocks=capacity_blocks,
+        min_recomputed_tokens=min_recomputed,
+        flops_by_depth=depths,
+    )
+    saved_this: float | None = None
+    saved_endless: float | None = None
+    if model is not None:
+        saved_per_request = saved_flops(model, simulated.lookups.num_cached_tokens)
+        saved_this = float(saved_per_request.sum())
+        saved_endless = float(saved_flops(model, simulated.endless_lookups.num_cached_tokens).sum())
+
+    def hits(rates: HitRates, lookups: Lookups, saved: float | None) -> Hits:
+        return figures.pool_hits(
+            rates,
+            int(lookups.num_cached_tokens.sum()),
+            num_full_blocks=int(full_blocks.sum()),
+            block_size=trace.block_size,
+            flops_saved=saved,
+            prefill_flops=prefill,
+        )
+
+    compared = Compared()
+    for replayed, reported in zip(
+        simulated.lookups.num_cached_tokens.tolist(), gathered.reported_cached_tokens, strict=True
+    ):
+        if reported >= 0:
+            compared.add(replayed, reported)
+    return Report(
+        version=prefixaudit.__version__,
+        deployment_path=None if deployment.path is None else str(deployment.path),
+        log=_log_facts(gathered, trace),
+        model=_model_facts(deployment, kv_bytes, trace),
+        pool=PoolSetting(
+            engine=_engine_name(deployment),
+            engine_notes=() if engine is None else engine.notes,
+            block_size=trace.block_size,
+            block_size_origin=gathered.block_size_origin,
+            min_recomputed_tokens=min_recomputed,
+            key_fields=fields,
+            capacity_blocks=capacity_blocks,
+            capacity_bytes=None
+            if kv_bytes is None or capacity_blocks is None
+            else capacity_blocks * trace.block_size * kv_bytes,
+            num_distinct_blocks=trace.num_distinct_blocks,
+        ),
+        num_prompt_tokens=num_prompt_tokens,
+        prefill_flops=prefill,
+        this_pool=hits(simulated.rates, simulated.lookups, saved_this),
+        endless_pool=hits(simulated.endless_rates, simulated.endless_lookups, saved_endless),
+        trace_ids=_trace_ids(gathered, simulated.endless_rates),
+        hit_length=figures.hit_lengths(simulated.lookups.num_cached_tokens),
+        curve=figures.curve_points(
+            simulated.curve,
+            block_size=trace.block_size,
+            num_prompt_tokens=num_prompt_tokens,
+            prefill_flops=prefill,
+            kv_bytes_per_token=kv_bytes,
+            capacity_blocks=capacity_blocks,
+        ),
+        prompt_agreement=gathered.prompt_lengths.agreement(),
+        cached_agreement=compared.agreement(),
+        generated=_generated_facts(gathered, trace, setting),
+        unknown_fields=figures.unknown_fields(trace),
+        replay_notes=replay_notes,
+        notes=notes_for(gathered, trace, deployment, setting, fields),
+        rows=_rows(gathered, trace, simulated.lookups, per_request, saved_per_request),
+        incomplete=_incomplete(gathered, trace.num_requests),
+    )
+
+
+def _incomplete(gathered: Gathered, num_requests: int) -> str | None:
+    """Say why the audit has no answer, None where it has one (the rule stands at `analyse`)."""
+    num_skipped = len(gathered.skipped)
+    if not num_requests:
+        return f"none of the {num_skipped:,} records could be replayed"
+    if num_skipped > num_requests:
+        return (
+            f"{num_skipped:,} of {num_skipped + num_requests:,} records were skipped; the figures "
+            "are those of the rest"
+        )
+    return None
+
+
+def _log_facts(gathered: Gathered, trace: BlockTrace | None) -> LogFacts:
+    stream = gathered.stream
+    arrivals = np.empty(0) if trace is None else trace.arrival_s[~np.isnan(trace.arrival_s)]
+    return LogFacts(
+        files=tuple(
+            ReadFile(path=file.path, format=file.format_name or "unknown", num_bytes=file.num_bytes)
+            for file in stream.files
+        ),
+        num_records=stream.num_records,
+        num_requests=0 if trace is None else trace.num_requests,
+        num_skipped=len(gathered.skipped),
+        skipped=gathered.skipped,
+        num_tenants=None if trace is None else figures.num_tenants(trace.identities),
+        first_arrival_s=float(arrivals.min()) if len(arrivals) else None,
+        last_arrival_s=float(arrivals.max()) if len(arrivals) else None,
+        num_approximate=gathered.num_approximate,
+    )
+
+
+def _model_facts(
+    deployment: Deployment, kv_bytes: float | None, trace: BlockTrace | None
+) -> ModelFacts:
+    name = deployment.identity.model
+    if not isinstance(name, str) and trace is not None:
+        names = {i.model for i in trace.identities if isinstance(i.model, str)}
+        name = names.pop() if len(names) == 1 else None
+    return ModelFacts(
+        name=name if isinstance(name, str) else None,
+        folder=None if deployment.model_dir is None else str(deployment.model_dir),
+        kv_bytes_per_token=kv_bytes,
+        problem=None if deployment.model is not None else deployment.model_problem or "no model",
+    )
+
+
+def _engine_name(deployment: Deployment) -> str | None:
+    engine = deployment.engine
+    if engine is None:
+        return None
+    return engine.name if engine.facts_version is None else f"{engine.name} {engine.facts_version}"
+
+
+def _generated_facts(
+    gathered: Gathered, trace: BlockTrace | None, setting: GeneratedSetting
+) -> GeneratedFacts:
+    return GeneratedFacts(
+        setting=setting,
+        num_with_answer=gathered.num_with_answer,
+        num_without_answer=gathered.num_without_answer,
+        num_cached_tokens_generated=0 if trace is None else int(trace.num_generated_tokens.sum()),
+    )
+
+
+def _trace_ids(gathered: Gathered, rates: HitRates) -> TraceIds | None:
+    if not gathered.trace_blocks:
+        return None
+    return TraceIds(
+        num_ids=rates.num_ids,
+        num_matched_ids=rates.num_matched_ids,
+        id_hit_rate=figures.known_or_none(rates.of_ids),
+    )
+
+
+def _rows(
+    gathered: Gathered,
+    trace: BlockTrace,
+    lookups: Lookups,
+    prefill: Float64Array | None,
+    saved: Float64Array | None,
+) -> RequestRows:
+    rows = gathered.rows
+    return RequestRows(
+        paths=tuple(rows.paths),
+        path=np.array(rows.path, dtype=np.int32),
+        line=np.array(rows.line, dtype=np.int64),
+        position=np.array(rows.position, dtype=np.int64),
+        num_cached_tokens_reported=np.array(gathered.reported_cached_tokens, dtype=np.int64),
+        row_request_ids=rows.skipped_request_ids,
+        request_ids=trace.request_ids,
+        arrival_s=trace.arrival_s,
+        num_prompt_tokens=trace.num_prompt_tokens,
+        prefill_flops=prefill,
+        prefill_flops_saved=saved,
+        lookups=lookups,
+    )
+
+
+def empty_report(
+    gathered: Gathered,
+    deployment: Deployment,
+    setting: GeneratedSetting,
+    replay_notes: tuple[str, ...],
+) -> Report:
+    """Return the report of a log of which nothing could be replayed."""
+    nothing = Hits(
+        num_cached_tokens=0,
+        token_hit_rate=None,
+        request_hit_rate=None,
+        block_hit_rate=None,
+        mean_request_hit_rate=None,
+        second_half_token_hit_rate=None,
+        prefill_flops_saved=None,
+        flops_saved_share=None,
+    )
+    kv_bytes = kv_bytes_per_token(deployment)
+    engine = deployment.engine
+    rows = gathered.rows
+    return Report(
+        version=prefixaudit.__version__,
+        deployment_path=None if deployment.path is None else str(deployment.path),
+        log=_log_facts(gathered, None),
+        model=_model_facts(deployment, kv_bytes, None),
+        pool=PoolSetting(
+            engine=_engine_name(deployment),
+            engine_notes=() if engine is None else engine.notes,
+            block_size=gathered.block_size,
+            block_size_origin=gathered.block_size_origin,
+            min_recomputed_tokens=1 if engine is None else engine.min_recomputed_tokens,
+            key_fields=key_fields(deployment),
+            capacity_blocks=None,
+            capacity_bytes=None,
+            num_distinct_blocks=0,
+        ),
+        num_prompt_tokens=0,
+        prefill_flops=None,
+        this_pool=nothing,
+        endless_pool=nothing,
+        trace_ids=None,
+        hit_length=None,
+        curve=(),
+        prompt_agreement=None,
+        cached_agreement=None,
+        generated=_generated_facts(gathered, None, setting),
+        unknown_fields=(),
+        replay_notes=replay_notes,
+        notes=(),
+        rows=RequestRows(
+            paths=tuple(rows.paths),
+            path=np.array(rows.path, dtype=np.int32),
+            line=np.array(rows.line, dtype=np.int64),
+            position=np.array(rows.position, dtype=np.int64),
+            num_cached_tokens_reported=np.empty(0, dtype=np.int64),
+            row_request_ids=rows.skipped_request_ids,
+            request_ids=(),
+            arrival_s=np.empty(0),
+            num_prompt_tokens=np.empty(0, dtype=np.int64),
+            prefill_flops=None,
+            prefill_flops_saved=None,
+            lookups=Lookups(
+                num_cached_tokens=np.empty(0, dtype=np.int64),
+                donor_offsets=np.zeros(1, dtype=np.int64),
+                donors=np.empty(0, dtype=np.int32),
+                donor_num_tokens=np.empty(0, dtype=np.int64),
+            ),
+        ),
+        incomplete=_incomplete(gathered, 0),
+    )

@@ -1,0 +1,217 @@
+"""From logs to a BlockTrace: reads, completes, replays and adds, and counts what happens.
+
+Streaming: of a request only numbers are kept. Every item of the log becomes one row, a request or
+a skipped record, so that nothing is lost between reading and the report.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from prefixaudit.chain import TraceBuilder
+from prefixaudit.core.prompt import Prompt
+from prefixaudit.core.report import Agreement
+from prefixaudit.core.request import BlockHashes, LengthOnly, Request, Skipped, TokenIds, Usage
+from prefixaudit.core.trace import BlockTrace
+from prefixaudit.core.unknown import UNKNOWN
+from prefixaudit.deployment import Deployment
+from prefixaudit.errors import IncompleteError
+
+BlockSizeOrigin = Literal["deployment", "engine", "trace", "assumed"]
+
+# vLLM's default on GPUs; used, and said, where neither engine nor block size is given.
+ASSUMED_BLOCK_SIZE = 16
+_PROGRESS_REQUESTS = 64
+_NOT_REPORTED = -1
+
+
+class Progress(Protocol):
+    """Told now and then how far the run is; may draw, must not raise."""
+
+    def update(
+        self, num_bytes: int, num_bytes_total: int | None, num_requests: int, num_tokens: int
+    ) -> None: ...
+
+    def stage(self, name: str) -> None: ...
+
+
+class Compared:
+    """Counts of replayed against reported figures."""
+
+    def __init__(self) -> None:
+        self.num_equal = self.num_more = self.num_less = 0
+        self.reported_tokens = self.replayed_tokens = 0
+
+    def add(self, replayed: int, reported: int) -> None:
+        self.replayed_tokens += replayed
+        self.reported_tokens += reported
+        if replayed == reported:
+            self.num_equal += 1
+        elif replayed > reported:
+            self.num_more += 1
+        else:
+            self.num_less += 1
+
+    def agreement(self) -> Agreement | None:
+        """Return the counts, None where nothing could be compared."""
+        num_compared = self.num_equal + self.num_more + self.num_less
+        if not num_compared:
+            return None
+        return Agreement(
+            num_compared=num_compared,
+            num_equal=self.num_equal,
+            num_more=self.num_more,
+            num_less=self.num_less,
+            reported_tokens=self.reported_tokens,
+            replayed_tokens=self.replayed_tokens,
+        )
+
+
+@dataclass(kw_only=True)
+class Rows:
+    """One entry for every request or skipped record, in log order (see core.report.RequestRows)."""
+
+    path: array[int]
+    line: array[int]
+    position: array[int]
+    paths: dict[str, int]
+    skipped_request_ids: dict[int, str]
+
+    def add(self, item: Request | Skipped, position: int) -> None:
+        source = item.source
+        number = self.paths.setdefault(source.path, len(self.paths))
+        self.path.append(number)
+        self.line.append(source.line)
+        self.position.append(position)
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """All that was learned on the way from the logs to the trace."""
+
+    stream: Any
+    trace: BlockTrace | None
+    rows: Rows
+    skipped: tuple[Skipped, ...]
+    block_size: int
+    block_size_origin: BlockSizeOrigin
+    trace_blocks: bool
+    reported_cached_tokens: array[int]
+    prompt_lengths: Compared
+    num_with_answer: int
+    num_without_answer: int
+    num_answers_by_length_only: int
+    num_approximate: int
+
+
+def gather(
+    stream: Any,
+    deployment: Deployment,
+    replay: Callable[[Request], Prompt | Skipped],
+    *,
+    cache_generated: bool,
+    progress: Progress,
+) -> Gathered:
+    """Read the log to its end and return its trace; `trace` is None where nothing was replayed."""
+    builder: TraceBuilder | None = None
+    block_size, origin = choose_block_size(deployment, None)
+    trace_blocks = False
+    rows = Rows(
+        path=array("i"), line=array("q"), position=array("q"), paths={}, skipped_request_ids={}
+    )
+    skipped: list[Skipped] = []
+    reported_cached = array("q")
+    lengths = Compared()
+    num_tokens = num_with_answer = num_by_length = num_approximate = num_requests = 0
+
+    def skip(item: Skipped, request: Request | None = None) -> None:
+        if request is not None:
+            rows.skipped_request_ids[len(rows)] = request.request_id
+        rows.add(item, -1 - len(skipped))
+        skipped.append(item)
+
+    complete = deployment.complete
+    for item in stream:
+        if isinstance(item, Skipped):
+            skip(item)
+            continue
+        request = complete(item)
+        prompt = replay(request)
+        if isinstance(prompt, Skipped):
+            skip(prompt, request)
+            continue
+        if builder is None:
+            trace_blocks = isinstance(prompt.tokens, BlockHashes)
+            block_size, origin = choose_block_size(deployment, prompt)
+            builder = TraceBuilder(block_size=block_size, cache_generated=cache_generated)
+        try:
+            builder.add(prompt, len(rows))
+        except IncompleteError as error:
+            reason = str(error).removeprefix(f"{request.source}: ")
+            skip(Skipped(source=request.source, kind="unfit-blocks", reason=reason), request)
+            continue
+        rows.add(request, num_requests)
+        num_requests += 1
+        num_tokens += prompt.num_prompt_tokens
+        usage = request.usage
+        reported = usage.num_cached_tokens
+        reported_cached.append(reported if isinstance(reported, int) else _NOT_REPORTED)
+        if not trace_blocks:
+            expected = usage.num_prompt_tokens
+            if isinstance(expected, int) and not isinstance(request.prompt, TokenIds | LengthOnly):
+                lengths.add(prompt.num_prompt_tokens, expected)
+        if prompt.is_approximate:
+            num_approximate += 1
+        if prompt.generated_token_ids is not UNKNOWN:
+            num_with_answer += 1
+        elif _has_answer_length(usage):
+            num_by_length += 1
+        if not num_requests % _PROGRESS_REQUESTS:
+            progress.update(stream.num_bytes_read, stream.num_bytes_total, num_requests, num_tokens)
+    progress.stage("building the block tree")
+    return Gathered(
+        stream=stream,
+        trace=builder.finish() if builder is not None and num_requests else None,
+        rows=rows,
+        skipped=tuple(skipped),
+        block_size=block_size,
+        block_size_origin=origin,
+        trace_blocks=trace_blocks,
+        reported_cached_tokens=reported_cached,
+        prompt_lengths=lengths,
+        num_with_answer=num_with_answer,
+        num_without_answer=num_requests - num_with_answer,
+        num_answers_by_length_only=num_by_length,
+        num_approximate=num_approximate,
+    )
+
+
+def choose_block_size(deployment: Deployment, first: Prompt | None) -> tuple[int, BlockSizeOrigin]:
+    """Return the block size to hash in, and who said so.
+
+    A trace of block ids can only be read in its own blocks; otherwise the deployment's setting,
+    then the engine's default, then 16.
+    """
+    if first is not None and isinstance(first.tokens, BlockHashes):
+        return first.tokens.block_size, "trace"
+    if deployment.block_size is not None:
+        return deployment.block_size, "deployment"
+    if deployment.engine is not None:
+        return deployment.engine.default_block_size, "engine"
+    return ASSUMED_BLOCK_SIZE, "assumed"
+
+
+def _has_answer_length(usage: Usage) -> bool:
+    return isinstance(usage.num_completion_tokens, int)
+
+
+def log_paths(paths: Sequence[str]) -> str:
+    """Return the paths for a message: the first ones, and how many more there are."""
+    shown = ", ".join(paths[:3])
+    return shown if len(paths) <= 3 else f"{shown} and {len(paths) - 3} more"

@@ -1,0 +1,110 @@
+"""Sentences of a report: how the figures were made, and what they can't say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from prefixaudit.analysis.gathering import Gathered
+from prefixaudit.core.trace import BlockTrace
+from prefixaudit.deployment import Deployment
+
+
+def notes_for(
+    gathered: Gathered,
+    trace: BlockTrace,
+    deployment: Deployment,
+    setting: str,
+    fields: tuple[str, ...],
+) -> tuple[str, ...]:
+    """Return the notes of a report, the weightiest first."""
+    return (
+        *_about_answers(gathered, trace, setting),
+        *_about_lengths(gathered),
+        *_about_ids(gathered, trace),
+        *_about_model(deployment),
+        *_about_pool(trace, deployment, fields),
+        *_about_reading(gathered),
+    )
+
+
+def _about_answers(gathered: Gathered, trace: BlockTrace, setting: str) -> Iterator[str]:
+    num_with, num_without = gathered.num_with_answer, gathered.num_without_answer
+    total = num_with + num_without
+    if setting == "off":
+        yield "answers don't enter the pool (--cache-generated off)"
+        return
+    if num_with:
+        yield (
+            f"answers enter the pool: {int(trace.num_generated_tokens.sum()):,} tokens of "
+            f"{num_with:,} requests, all but the last token of each"
+        )
+    if num_without:
+        whose = "no request" if num_without == total else f"{num_without:,} of {total:,} requests"
+        has = "has its answer" if num_without == total else "don't have their answer"
+        by_length = (
+            f" ({gathered.num_answers_by_length_only:,} give its length only)"
+            if gathered.num_answers_by_length_only
+            else ""
+        )
+        yield (
+            f"{whose} {has} in the log{by_length}: what was generated there can't be reused here, "
+            "so a follow-up turn may hit more than shown, and takes up no room in the pool"
+        )
+
+
+def _about_lengths(gathered: Gathered) -> Iterator[str]:
+    agreement = gathered.prompt_lengths.agreement()
+    if agreement is not None and agreement.num_equal < agreement.num_compared:
+        differ = agreement.num_compared - agreement.num_equal
+        yield (
+            f"{differ:,} of {agreement.num_compared:,} replayed prompts differ in length from what "
+            f"the server reported ({agreement.num_more:,} longer, {agreement.num_less:,} shorter): "
+            "the template or tokenizer given is not quite the server's"
+        )
+    if gathered.num_approximate:
+        yield (
+            f"{gathered.num_approximate:,} prompts hold media whose number of tokens isn't known: "
+            "their lengths and hits are approximate"
+        )
+
+
+def _about_ids(gathered: Gathered, trace: BlockTrace) -> Iterator[str]:
+    if gathered.trace_blocks:
+        yield (
+            f"the log holds ids of {trace.block_size}-token blocks: where inside a block two "
+            "prompts part isn't known, so smaller blocks can only be given as a range"
+        )
+
+
+def _about_model(deployment: Deployment) -> Iterator[str]:
+    if deployment.model is None:
+        yield f"FLOPs and KV bytes aren't given: {deployment.model_problem or 'no model (--model)'}"
+
+
+def _about_pool(
+    trace: BlockTrace, deployment: Deployment, fields: tuple[str, ...]
+) -> Iterator[str]:
+    if deployment.engine is None:
+        yield (
+            "no engine given (--engine): blocks are kept apart by every field that changes the KV "
+            "and by salt; at least one token of a prompt is computed"
+        )
+    else:
+        yield from deployment.engine.notes
+        yield f"blocks are kept apart by tokens, media, {', '.join(fields)}"
+    order = "in order of arrival"
+    if np.isnan(trace.arrival_s).any():
+        order = "in the log's order (not every request has a time)"
+    yield f"LRU pool, requests one after another {order}; FLOPs count attention causally"
+
+
+def _about_reading(gathered: Gathered) -> Iterator[str]:
+    for kind, count in gathered.stream.num_repaired.items():
+        yield f"damage that cost no record: {count:,} {kind}"
+    ignored = gathered.stream.ignored_files
+    if ignored:
+        names = ", ".join(file.path for file in ignored[:3])
+        more = f" and {len(ignored) - 3:,} more" if len(ignored) > 3 else ""
+        yield f"not read, no logs by name or content: {names}{more}"

@@ -1,0 +1,84 @@
+"""Per-request rows as JSON lines: one for every request or skipped record, in log order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isnan
+from typing import Any
+
+import orjson
+
+from prefixaudit.core.report import Report, RequestRows
+
+_CHUNK_ROWS = 4096
+
+
+def per_request_lines(report: Report) -> Iterator[bytes]:
+    """Yield JSON lines in chunks of rows. What isn't known is null."""
+    rows = report.rows
+    chunk: list[bytes] = []
+    for index in range(len(rows.position)):
+        position = int(rows.position[index])
+        if position >= 0:
+            row = _request_row(rows, index, position)
+        else:
+            skipped = report.log.skipped[-1 - position]
+            row = _skipped_row(rows, index, f"{skipped.kind}: {skipped.reason}")
+        chunk.append(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
+        if len(chunk) == _CHUNK_ROWS:
+            yield b"".join(chunk)
+            chunk.clear()
+    yield b"".join(chunk)
+
+
+def _source(rows: RequestRows, index: int) -> str:
+    return _encodable(f"{rows.paths[rows.path[index]]}:{rows.line[index]}")
+
+
+def _request_row(rows: RequestRows, index: int, position: int) -> dict[str, Any]:
+    lookups = rows.lookups
+    donors = range(int(lookups.donor_offsets[position]), int(lookups.donor_offsets[position + 1]))
+    reported = int(rows.num_cached_tokens_reported[position])
+    arrival_s = float(rows.arrival_s[position])
+    flops, saved = rows.prefill_flops, rows.prefill_flops_saved
+    return {
+        "index": index,
+        "request_id": _encodable(rows.request_ids[position]),
+        "source": _source(rows, index),
+        "arrival_s": None if isnan(arrival_s) else arrival_s,
+        "num_prompt_tokens": int(rows.num_prompt_tokens[position]),
+        "num_cached_tokens": int(lookups.num_cached_tokens[position]),
+        "num_cached_tokens_reported": None if reported < 0 else reported,
+        "donors": [
+            {
+                "request_id": _encodable(rows.request_ids[lookups.donors[place]]),
+                "num_tokens": int(lookups.donor_num_tokens[place]),
+            }
+            for place in donors
+        ],
+        "prefill_flops": None if flops is None else flops[position].item(),
+        "prefill_flops_saved": None if saved is None else saved[position].item(),
+        "error": None,
+    }
+
+
+def _skipped_row(rows: RequestRows, index: int, error: str) -> dict[str, Any]:
+    request_id = rows.row_request_ids.get(index)
+    return {
+        "index": index,
+        "request_id": None if request_id is None else _encodable(request_id),
+        "source": _source(rows, index),
+        "arrival_s": None,
+        "num_prompt_tokens": None,
+        "num_cached_tokens": None,
+        "num_cached_tokens_reported": None,
+        "donors": None,
+        "prefill_flops": None,
+        "prefill_flops_saved": None,
+        "error": _encodable(error),
+    }
+
+
+def _encodable(text: str) -> str:
+    """Escape lone surrogates (undecodable bytes of a file name), which JSON can't hold."""
+    return text.encode("utf-8", errors="backslashreplace").decode("utf-8")

@@ -1,0 +1,122 @@
+"""The report as JSON; `prefixaudit/schemas/report.schema.json` describes it.
+
+Within a `schema_version` keys are added, not changed. What isn't known is null.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+
+from prefixaudit.core.report import Hits, Renderer, RenderOptions, Report
+
+SCHEMA_VERSION = 1
+
+
+def as_values(report: Report) -> dict[str, Any]:
+    """Return the report as plain values, ready for any serializer."""
+    log, model, pool = report.log, report.model, report.pool
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "tool": {"name": "prefixaudit", "version": report.version},
+        "deployment": report.deployment_path,
+        "incomplete": report.incomplete,
+        "log": {
+            "files": [asdict(file) for file in log.files],
+            "num_records": log.num_records,
+            "num_requests": log.num_requests,
+            "num_skipped": log.num_skipped,
+            "num_skipped_by_kind": _by_kind(report),
+            "skipped": [
+                {"source": str(item.source), "kind": item.kind, "reason": item.reason}
+                for item in log.skipped
+            ],
+            "num_tenants": log.num_tenants,
+            "first_arrival_s": log.first_arrival_s,
+            "last_arrival_s": log.last_arrival_s,
+            "num_approximate": log.num_approximate,
+        },
+        "model": {
+            "name": model.name,
+            "folder": model.folder,
+            "kv_bytes_per_token": model.kv_bytes_per_token,
+            "problem": model.problem,
+        },
+        "pool": {
+            "engine": pool.engine,
+            "engine_notes": pool.engine_notes,
+            "block_size": pool.block_size,
+            "block_size_origin": pool.block_size_origin,
+            "min_recomputed_tokens": pool.min_recomputed_tokens,
+            "key_fields": pool.key_fields,
+            "capacity_blocks": pool.capacity_blocks,
+            "capacity_bytes": pool.capacity_bytes,
+            "num_distinct_blocks": pool.num_distinct_blocks,
+        },
+        "totals": {
+            "num_requests": log.num_requests,
+            "num_prompt_tokens": report.num_prompt_tokens,
+            "prefill_flops": report.prefill_flops,
+            "kv_bytes_per_token": model.kv_bytes_per_token,
+            **_hits(report.this_pool),
+        },
+        "endless_pool": _hits(report.endless_pool),
+        "trace_ids": None if report.trace_ids is None else asdict(report.trace_ids),
+        "hit_length": None
+        if report.hit_length is None
+        else {
+            "p50": report.hit_length.p50,
+            "p90": report.hit_length.p90,
+            "p99": report.hit_length.p99,
+            "max": report.hit_length.max,
+            "histogram": [
+                {"from_tokens": first, "num_requests": count}
+                for first, count in report.hit_length.histogram
+            ],
+        },
+        "curve": [asdict(point) for point in report.curve],
+        "reported": {
+            "num_prompt_tokens": _or_none(report.prompt_agreement),
+            "num_cached_tokens": _or_none(report.cached_agreement),
+        },
+        "generated": asdict(report.generated),
+        "unknown_fields": [asdict(field) for field in report.unknown_fields],
+        "notes": [*report.notes, *report.replay_notes],
+    }
+
+
+def _hits(hits: Hits) -> dict[str, Any]:
+    return asdict(hits)
+
+
+def _or_none(value: Any) -> dict[str, Any] | None:
+    return None if value is None else asdict(value)
+
+
+def _by_kind(report: Report) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for item in report.log.skipped:
+        counts[item.kind] = counts.get(item.kind, 0) + 1
+    return dict(sorted(counts.items()))
+
+
+def _encodable(value: Any) -> Any:
+    """Escape lone surrogates in texts from outside (file names), which JSON can't hold."""
+    if isinstance(value, str):
+        return value.encode("utf-8", errors="backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encodable(item) for item in value]
+    return value
+
+
+def render(report: Report, options: RenderOptions) -> str:
+    """Return the report as indented JSON."""
+    values = _encodable(as_values(report))
+    return orjson.dumps(values, option=orjson.OPT_INDENT_2).decode("utf-8")
+
+
+RENDERER = Renderer(title="JSON with a schema_version, for programs", render=render)
