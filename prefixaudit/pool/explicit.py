@@ -1,0 +1,239 @@
+"""vLLM's block pool of one full attention group, one capacity at a time and exact to the block.
+
+Requests are served one after another, so no block has more than one reference. What the one-pass
+curve does not know is here: a tail block without a key takes a slot, two copies of a block take
+two, where freed blocks queue depends on the release, and a prompt that is larger than the pool is
+refused. `pool.vllm` is the same pool operation by operation, for any group and any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefixaudit.core.pool import Lookups
+from prefixaudit.core.trace import BlockTrace, Int32Array, Int64Array
+from prefixaudit.pool import explicit_kernels, lru_kernels
+from prefixaudit.pool.lru import hits_at, lookup_limits
+
+# Below this many steps plain Python is done before the compiled code is loaded.
+_FEW_STEPS: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockPoolRules:
+    """What decides hits in a pool of full blocks.
+
+    unhashed_first       freed blocks without a key go to the front of the free queue (vLLM from
+                         0.24), not to the back with the others (up to 0.23)
+    drops_last_block     a lookup drops the last block it found (an EAGLE drafter)
+    min_recomputed_tokens  tokens at a prompt's end that are never looked up
+    num_reserved_blocks  blocks of the pool that never hold KV: vLLM's null block, 1
+    """
+
+    unhashed_first: bool
+    drops_last_block: bool = False
+    min_recomputed_tokens: int = 1
+    num_reserved_blocks: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedPool:
+    """Lookups in the trace's order at one capacity, and what happened to the pool on the way.
+
+    num_refused           requests with a prompt larger than the pool: they hit and store nothing
+    num_cut_answers       requests whose answer found no further block and ended there
+    num_evicted_blocks    keyed blocks that were handed out again
+    num_unhashed_blocks   blocks taken that never got a key (tails); each took a slot
+    num_duplicate_blocks  blocks stored while another one held the same key
+    num_operations        block lookups, and blocks taken and given back
+    """
+
+    capacity_blocks: int | None
+    lookups: Lookups
+    num_refused: int
+    num_cut_answers: int
+    num_evicted_blocks: int
+    num_unhashed_blocks: int
+    num_duplicate_blocks: int
+    num_operations: int
+
+
+def simulate_pool(
+    trace: BlockTrace,
+    namespaces: Int32Array,
+    *,
+    capacity_blocks: int | None,
+    rules: BlockPoolRules,
+    with_donors: bool = True,
+) -> SimulatedPool:
+    """Serve the requests in order of arrival from a pool of `capacity_blocks`; None is endless.
+
+    Requests of equal `namespaces` (int32 [requests]) share blocks. `capacity_blocks` includes the
+    reserved ones. The donor of a block is the request that stored the copy which is found.
+    """
+    prepared = _Prepared.of(trace, namespaces, rules)
+    return prepared.simulate(capacity_blocks, with_donors=with_donors)
+
+
+def simulate_pool_at(
+    trace: BlockTrace,
+    namespaces: Int32Array,
+    *,
+    capacities_blocks: Sequence[int | None],
+    rules: BlockPoolRules,
+    with_donors: bool = False,
+    jobs: int = 1,
+) -> tuple[SimulatedPool, ...]:
+    """Run `simulate_pool` at each capacity, up to `jobs` at a time; the results don't depend on it.
+
+    The compiled loop releases Python's lock, so threads share the trace and run side by side.
+    """
+    if jobs < 1:
+        raise ValueError(f"{jobs} jobs; expected 1 or more")
+    prepared = _Prepared.of(trace, namespaces, rules)
+
+    def at(capacity_blocks: int | None) -> SimulatedPool:
+        return prepared.simulate(capacity_blocks, with_donors=with_donors)
+
+    if jobs == 1 or len(capacities_blocks) < 2 or not prepared.compiled:
+        return tuple(at(capacity) for capacity in capacities_blocks)
+    # Compiled before the threads start, or each would wait for the first.
+    first = at(capacities_blocks[0])
+    with ThreadPoolExecutor(max_workers=jobs) as executor:
+        return (first, *executor.map(at, capacities_blocks[1:]))
+
+
+def num_slots(trace: BlockTrace) -> tuple[Int64Array, Int64Array]:
+    """Return the blocks that each request takes: for its prompt, and with its answer (int64)."""
+    size = trace.block_size
+    prompt = -(-trace.num_prompt_tokens // size)
+    both = -(-(trace.num_prompt_tokens + trace.num_generated_tokens) // size)
+    return prompt, np.maximum(both, trace.num_blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A trace made ready: nodes and keys that only one namespace has."""
+
+    trace: BlockTrace
+    namespaces: Int32Array
+    rules: BlockPoolRules
+    compiled: bool
+    ends: Int64Array
+    parent: Int64Array
+    size: Int64Array
+    depth: Int64Array
+    first_key: Int64Array
+    limits: Int64Array
+    prompt_slots: Int64Array
+    slots: Int64Array
+    most_levels: int
+
+    @classmethod
+    def of(cls, trace: BlockTrace, namespaces: Int32Array, rules: BlockPoolRules) -> _Prepared:
+        if len(namespaces) != trace.num_requests:
+            raise ValueError(
+                f"namespaces: {len(namespaces)} entries; expected {trace.num_requests}"
+            )
+        tree = trace.tree
+        prompt_slots, slots = num_slots(trace)
+        compiled = len(tree.parent) + int(slots.sum()) >= _FEW_STEPS
+        level = (lru_kernels.levels if compiled else lru_kernels.levels.py_func)(tree.parent)
+        ends: NDArray[Any] = trace.node
+        parent: NDArray[Any] = tree.parent
+        size: NDArray[Any] = tree.num_blocks
+        depth: NDArray[Any] = tree.depth_blocks
+        if trace.num_requests and (namespaces != namespaces[0]).any():
+            by_namespace = np.argsort(namespaces, kind="stable")
+            separate = lru_kernels.separate if compiled else lru_kernels.separate.py_func
+            ends, parent, origin = separate(
+                by_namespace, namespaces, trace.node, tree.parent, level
+            )
+            size, depth = size[origin], depth[origin]
+        first_key = np.zeros(len(size) + 1, dtype=np.int64)
+        np.cumsum(size, dtype=np.int64, out=first_key[1:])
+        return cls(
+            trace=trace,
+            namespaces=namespaces,
+            rules=rules,
+            compiled=compiled,
+            ends=ends.astype(np.int64),
+            parent=parent.astype(np.int64),
+            size=size.astype(np.int64),
+            depth=depth.astype(np.int64),
+            first_key=first_key,
+            limits=lookup_limits(trace, rules.min_recomputed_tokens),
+            prompt_slots=prompt_slots,
+            slots=slots,
+            most_levels=int(level.max(initial=0)),
+        )
+
+    def simulate(self, capacity_blocks: int | None, *, with_donors: bool) -> SimulatedPool:
+        hits = np.zeros(self.trace.num_requests, dtype=np.int64)
+        counters = np.zeros(5, dtype=np.int64)
+        if capacity_blocks is None:
+            capacity = self._endless_blocks()
+        elif capacity_blocks < 0:
+            raise ValueError(f"capacity of {capacity_blocks} blocks; expected 0 or more")
+        else:
+            capacity = max(0, capacity_blocks - self.rules.num_reserved_blocks)
+            capacity = min(capacity, self._endless_blocks())
+        kernel: Any = explicit_kernels.simulate
+        first, counts, donors, blocks = (kernel if self.compiled else kernel.py_func)(
+            self.trace.replay_order(),
+            self.ends,
+            self.parent,
+            self.size,
+            self.depth,
+            self.first_key,
+            self.limits,
+            self.trace.num_blocks.astype(np.int64),
+            self.prompt_slots,
+            self.slots,
+            capacity,
+            self.rules.unhashed_first,
+            self.rules.drops_last_block,
+            self.most_levels,
+            hits,
+            counters,
+            with_donors,
+        )
+        refused = hits < 0
+        hits[refused] = 0
+        offsets = np.zeros(len(hits) + 1, dtype=np.int64)
+        np.cumsum(counts, out=offsets[1:])
+        # From the order served to the order of the trace.
+        place = np.arange(len(donors), dtype=np.int64) + np.repeat(first - offsets[:-1], counts)
+        return SimulatedPool(
+            capacity_blocks=capacity_blocks,
+            lookups=Lookups(
+                num_cached_tokens=hits * self.trace.block_size,
+                donor_offsets=offsets,
+                donors=donors[place],
+                donor_num_tokens=blocks[place] * self.trace.block_size,
+            ),
+            num_refused=int(refused.sum()),
+            num_cut_answers=int(counters[0]),
+            num_evicted_blocks=int(counters[1]),
+            num_unhashed_blocks=int(counters[2]),
+            num_duplicate_blocks=int(counters[3]),
+            num_operations=int(counters[4]),
+        )
+
+    def _endless_blocks(self) -> int:
+        """Return as many blocks as are taken if none is ever given out twice."""
+        found = hits_at(
+            self.trace,
+            self.namespaces,
+            [None],
+            min_recomputed_tokens=self.rules.min_recomputed_tokens,
+        )[0]
+        if self.rules.drops_last_block:
+            found = np.maximum(0, found - 1)
+        return int((self.slots - found).sum()) + int(self.slots.max(initial=0))
