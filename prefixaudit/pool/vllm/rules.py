@@ -12,11 +12,13 @@ from typing import Final, Literal
 
 from packaging.version import InvalidVersion, Version
 
-from prefixaudit.errors import ConfigurationError
+from prefixaudit.core.engine import EngineProfile
+from prefixaudit.errors import ConfigurationError, UsageError
 
 FreeOrder = Literal["all-last", "unhashed-first"]
 BigBlockKey = Literal["concatenated", "last"]
 MambaSplit = Literal["last-block", "stops"]
+WINDOWED_KINDS: Final = ("swa", "chunked-local")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +84,29 @@ def release_rules(version: str) -> ReleaseRules:
     return _OLDEST
 
 
+def release_rules_of(profile: EngineProfile) -> ReleaseRules:
+    """Return the rules of an engine profile. Raises UsageError if it isn't vLLM's pool.
+
+    What the profile states (free order, key of a larger block, retention) is taken from it, the
+    rest from its version.
+    """
+    pool, groups = profile.pool, profile.groups
+    orders: dict[str, FreeOrder] = {
+        "all-to-back": "all-last",
+        "unhashed-to-front": "unhashed-first",
+    }
+    if pool is None or groups is None or pool.eviction_regime not in orders:
+        raise UsageError(f"engine '{profile.name}' has no vLLM block pool to replay")
+    if profile.facts_version is None:
+        raise UsageError(f"engine '{profile.name}' has no version; its rules aren't known")
+    return replace(
+        release_rules(profile.facts_version),
+        free_order=orders[pool.eviction_regime],
+        big_block_key="last" if groups.larger_block_hash == "last" else "concatenated",
+        retention_default_tokens=groups.default_retention_interval,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRules:
     """One KV group. `kind` is a module of `groups`: full, swa, chunked-local, mamba.
@@ -114,22 +139,17 @@ class PoolRules:
     use_eagle: bool = False
 
     def __post_init__(self) -> None:
-        problems = []
+        problems = [
+            problem
+            for group in self.groups
+            for problem in _group_problems(group, self.hash_block_size, self.scheduler_block_size)
+        ]
         if not self.groups:
             problems.append("a pool has no KV group; expected one or more")
-        for group in self.groups:
-            if group.block_size < 1 or group.block_size % self.hash_block_size:
-                problems.append(
-                    f"block size {group.block_size} of a '{group.kind}' group; expected a multiple "
-                    f"of the hash block size {self.hash_block_size}"
-                )
-            elif self.scheduler_block_size % group.block_size:
-                problems.append(
-                    f"scheduler block size {self.scheduler_block_size}; expected a multiple of "
-                    f"the block size {group.block_size} of a '{group.kind}' group"
-                )
         if len(self.groups) == 1 and self.groups[0].block_size != self.hash_block_size:
             problems.append("a pool of one KV group is hashed at its own block size")
+        if self.use_eagle and any(group.kind == "chunked-local" for group in self.groups):
+            problems.append("vLLM runs no EAGLE drafter with chunked local attention")
         interval = self.retention_interval_tokens
         if interval is not None and (interval < 0 or interval % self.scheduler_block_size):
             problems.append(
@@ -150,6 +170,28 @@ class PoolRules:
         return marked
 
 
+def _group_problems(group: GroupRules, hash_size: int, scheduler_size: int) -> list[str]:
+    name = f"'{group.kind}' group"
+    if min(group.block_size, hash_size, scheduler_size) < 1:
+        return [f"a block size of a {name} or of its pool is below 1; expected 1 or more"]
+    problems = []
+    if group.block_size % hash_size:
+        problems.append(
+            f"block size {group.block_size} of a {name}; expected a multiple of the hash block "
+            f"size {hash_size}"
+        )
+    if scheduler_size % group.block_size:
+        problems.append(
+            f"scheduler block size {scheduler_size}; expected a multiple of the block size "
+            f"{group.block_size} of a {name}"
+        )
+    if group.kind in WINDOWED_KINDS and (group.window_tokens is None or group.window_tokens < 1):
+        problems.append(f"a {name} has no window; expected 1 token or more")
+    if group.kind == "chunked-local" and group.block_size != scheduler_size:
+        problems.append(f"a {name} with blocks of another size beside it; vLLM doesn't run that")
+    return problems
+
+
 def pool_rules(
     release: ReleaseRules,
     groups: tuple[GroupRules, ...],
@@ -159,8 +201,10 @@ def pool_rules(
     retention_interval_tokens: int | None | Literal["default"] = "default",
     use_eagle: bool = False,
 ) -> PoolRules:
-    """Return a pool's rules; unless given, the hash unit is the gcd of the groups' block sizes, the
-    scheduler's their lcm. Raises ConfigurationError for sizes that don't divide."""
+    """Return a pool's rules. Raises ConfigurationError for what vLLM can't run.
+
+    Unless given, the hash unit is the gcd of the groups' block sizes, the scheduler's their lcm.
+    """
     sizes = [group.block_size for group in groups]
     return PoolRules(
         release=release,
