@@ -10,6 +10,8 @@ import numpy as np
 from prefixaudit.core.pool import HitCurve
 
 _NUM_POINTS: Final = 60
+_PIECE: Final = 1_000_000
+_ROUNDING: Final = 1e-12
 
 
 def capacity_for_share(curve: HitCurve, share: float) -> int:
@@ -33,13 +35,20 @@ def find_knee(curve: HitCurve) -> int | None:
     end = capacity_for_share(curve, 1.0)
     if end <= 1:
         return end
-    position = np.log(np.arange(1, end + 1)) / np.log(end)
     start = int(hits[1])
     if start == int(hits[end]):
         return 1
-    above = (hits[1 : end + 1] - start) / (int(hits[end]) - start) - position
-    # The last of equals: rounding must not move a knee at the end to the start.
-    return end - int(np.argmax(above[::-1] >= above.max() - 1e-12))
+    knee, highest = end, 0.0
+    # In pieces: floats of a whole curve would take more memory than the curve.
+    for first in range(1, end, _PIECE):
+        capacities = np.arange(first, min(first + _PIECE, end))
+        rise = (hits[first : capacities[-1] + 1] - start) / (int(hits[end]) - start)
+        above = rise - np.log(capacities) / np.log(end)
+        place = int(above.argmax())
+        # Rounding alone must not take the knee from the end.
+        if above[place] > highest + _ROUNDING:
+            knee, highest = first + place, float(above[place])
+    return knee
 
 
 def informative_capacities(

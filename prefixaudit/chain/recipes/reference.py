@@ -3,9 +3,9 @@
     h_i = SHA-256(h_{i-1} || model_revision || 0x00 || adapter || 0x00 || tokens)
 
 Tokens are uint32, little-endian; h_{-1} is the four ASCII bytes `root`, both texts are UTF-8, the
-adapter is `none` where there is none. Only full blocks have a hash. It is easy to restate in any language, which is its point; it
-isn't the canonical chain, since a 0x00 within a text would make two identities alike (such a text
-is refused here) and an adapter may be called `none`.
+adapter is `none` where there is none. Only full blocks have a hash. It is easy to restate in any
+language, which is its point; it isn't the canonical chain, since a 0x00 within a text would make
+two identities alike (such a text is refused here) and an adapter may be called `none`.
 
 Blocks are shared by reference counts; writing to a block that is shared makes a private copy.
 """
