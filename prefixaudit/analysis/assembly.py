@@ -34,7 +34,7 @@ GeneratedSetting: TypeAlias = Literal["auto", "on", "off"]
 _DEFAULT_KEY = (*CONTENT_FIELDS, "cache_salt", "extra_key")
 
 
-def _capacity_blocks(deployment: Deployment, block_size: int, kv_bytes: float | None) -> int | None:
+def _capacity_blocks(deployment: Deployment, block_size: int, kv_bytes: int | None) -> int | None:
     """Return the pool's blocks, None for an endless one. Raises UsageError where GiB don't help."""
     capacity = deployment.capacity
     if capacity is None:
@@ -49,7 +49,7 @@ def _capacity_blocks(deployment: Deployment, block_size: int, kv_bytes: float | 
     return blocks
 
 
-def kv_bytes_per_token(deployment: Deployment) -> float | None:
+def kv_bytes_per_token(deployment: Deployment) -> int | None:
     """Return the KV bytes of one token, None where the model isn't known."""
     from prefixaudit.cost.memory import kv_bytes_per_token as of_model
 
@@ -58,8 +58,8 @@ def kv_bytes_per_token(deployment: Deployment) -> float | None:
     identity = deployment.identity
     for dtype in (identity.kv_cache_dtype, identity.dtype):
         if isinstance(dtype, str):
-            return float(of_model(deployment.model, kv_cache_dtype=dtype))
-    return float(of_model(deployment.model))
+            return of_model(deployment.model, kv_cache_dtype=dtype)
+    return of_model(deployment.model)
 
 
 def key_fields(deployment: Deployment) -> tuple[str, ...]:
@@ -185,6 +185,7 @@ def full_report(
             block_size=trace.block_size,
             flops_saved=saved,
             prefill_flops=prefill,
+            by_ids=gathered.trace_blocks,
         )
 
     compared = Compared()
@@ -216,7 +217,7 @@ def full_report(
         this_pool=hits(simulated.rates, simulated.lookups, saved_this),
         endless_pool=hits(simulated.endless_rates, simulated.endless_lookups, saved_endless),
         trace_ids=_trace_ids(gathered, simulated.endless_rates),
-        hit_length=figures.hit_lengths(simulated.lookups.num_cached_tokens),
+        hit_length=figures.hit_lengths(simulated.lookups.num_cached_tokens, trace.block_size),
         curve=figures.curve_points(
             simulated.curve,
             block_size=trace.block_size,
@@ -269,7 +270,7 @@ def _log_facts(gathered: Gathered, trace: BlockTrace | None) -> LogFacts:
 
 
 def _model_facts(
-    deployment: Deployment, kv_bytes: float | None, trace: BlockTrace | None
+    deployment: Deployment, kv_bytes: int | None, trace: BlockTrace | None
 ) -> ModelFacts:
     name = deployment.identity.model
     if not isinstance(name, str) and trace is not None:
@@ -308,6 +309,7 @@ def _trace_ids(gathered: Gathered, rates: HitRates) -> TraceIds | None:
         num_ids=rates.num_ids,
         num_matched_ids=rates.num_matched_ids,
         id_hit_rate=figures.known_or_none(rates.of_ids),
+        full_block_request_hit_rate=figures.known_or_none(rates.of_requests),
     )
 
 

@@ -54,15 +54,16 @@ def pool_hits(
     block_size: int,
     flops_saved: float | None,
     prefill_flops: float | None,
+    by_ids: bool,
 ) -> Hits:
-    """Return the figures of one pool size."""
+    """Return the figures of one pool size; `by_ids` for logs of block ids (see core.report.Hits)."""
     share = None
     if flops_saved is not None and prefill_flops:
         share = flops_saved / prefill_flops
     return Hits(
         num_cached_tokens=num_cached_tokens,
         token_hit_rate=known_or_none(rates.of_tokens),
-        request_hit_rate=known_or_none(rates.of_requests),
+        request_hit_rate=known_or_none(rates.of_requests_by_ids if by_ids else rates.of_requests),
         block_hit_rate=num_cached_tokens // block_size / num_full_blocks
         if num_full_blocks
         else None,
@@ -73,7 +74,7 @@ def pool_hits(
     )
 
 
-def hit_lengths(num_cached_tokens: Int64Array) -> HitLength | None:
+def hit_lengths(num_cached_tokens: Int64Array, block_size: int) -> HitLength | None:
     """Return percentiles (nearest rank) and a histogram; None without requests."""
     if not len(num_cached_tokens):
         return None
@@ -84,14 +85,12 @@ def hit_lengths(num_cached_tokens: Int64Array) -> HitLength | None:
         return int(values[max(rank, 1) - 1])
 
     longest = int(values[-1])
-    # 0, then powers of four from 64: a bin is wide enough to read and narrow enough to tell.
-    starts = [0, 1]
-    edge = 64
+    # None, then one block, four, sixteen …: wide enough to read and narrow enough to tell.
+    starts = [0]
+    edge = block_size
     while edge <= longest:
         starts.append(edge)
         edge *= 4
-    if longest == 0:
-        starts = [0]
     places = np.searchsorted(values, [*starts, longest + 1])
     counts = np.diff(places)
     return HitLength(
@@ -109,7 +108,7 @@ def curve_points(
     block_size: int,
     num_prompt_tokens: int,
     prefill_flops: float | None,
-    kv_bytes_per_token: float | None,
+    kv_bytes_per_token: int | None,
     capacity_blocks: int | None,
 ) -> tuple[CurvePoint, ...]:
     """Return about sixty points that show the curve, with its knee and this pool marked."""

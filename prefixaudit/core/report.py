@@ -52,7 +52,7 @@ class ModelFacts:
 
     name: str | None
     folder: str | None
-    kv_bytes_per_token: float | None
+    kv_bytes_per_token: int | None
     problem: str | None
 
 
@@ -70,7 +70,7 @@ class PoolSetting:
     min_recomputed_tokens: int
     key_fields: tuple[str, ...]
     capacity_blocks: int | None
-    capacity_bytes: float | None
+    capacity_bytes: int | None
     num_distinct_blocks: int
 
 
@@ -79,7 +79,8 @@ class Hits:
     """Figures of one pool size. Each rate names its own definition:
 
     token_hit_rate            cached tokens / prompt tokens, the whole log from a cold pool
-    request_hit_rate          requests with one cached block or more / requests
+    request_hit_rate          requests with one cached block or more / requests; in a trace of block
+                              ids: with one matched id or more, a partial last one included
     block_hit_rate            cached full blocks / full blocks of the prompts, last-token rule kept
     mean_request_hit_rate     mean over requests of cached tokens / prompt tokens
     second_half_token_hit_rate  token hit rate of the requests in the second half of the log, the
@@ -102,13 +103,15 @@ class TraceIds:
     """For traces of hash ids: ids of each prompt matched from its front in an endless pool, the
     partial last id included, the last-token rule left out (how the traces' publishers count).
 
-    `finer_block_size` and the two rates give the range of the token hit rate for an engine whose
+    `full_block_request_hit_rate` counts the requests with a cached full block instead, under the
+    last-token rule. `finer_block_size` and the two rates give the range of the token hit rate for an engine whose
     block is smaller than the trace's: where inside its block two prompts part isn't known.
     """
 
     num_ids: int
     num_matched_ids: int
     id_hit_rate: float | None
+    full_block_request_hit_rate: float | None
     finer_block_size: int | None = None
     min_token_hit_rate: float | None = None
     max_token_hit_rate: float | None = None
@@ -136,7 +139,7 @@ class CurvePoint:
     """Hits of one pool size; `marks` say whether it is one to point out."""
 
     capacity_blocks: int
-    capacity_bytes: float | None
+    capacity_bytes: int | None
     num_cached_tokens: int
     token_hit_rate: float | None
     flops_saved_share: float | None

@@ -24,7 +24,7 @@ class Capacity:
     amount: float
     unit: Literal["blocks", "tokens", "gib"]
 
-    def in_blocks(self, block_size: int, kv_bytes_per_token: float | None) -> int | None:
+    def in_blocks(self, block_size: int, kv_bytes_per_token: int | None) -> int | None:
         """Return whole blocks; None where the unit is GiB and the bytes per token aren't known."""
         if self.unit == "blocks":
             return int(self.amount)

@@ -135,7 +135,8 @@ class _Text:
         yield row(
             "  second half of the log", rates("second_half_token_hit_rate"), "pool filled before"
         )
-        yield row("request hit rate", rates("request_hit_rate"), "one block or more")
+        unit = "block" if report.trace_ids is None else "id"
+        yield row("request hit rate", rates("request_hit_rate"), f"one {unit} or more")
         yield row("mean over requests", rates("mean_request_hit_rate"), "of cached / prompt tokens")
         yield row("block hit rate", rates("block_hit_rate"), "cached / full blocks")
         ids = report.trace_ids
@@ -182,16 +183,16 @@ class _Text:
         head = self._bold("HIT LENGTH".ljust(14))
         yield (
             f"{head}p50 {lengths.p50:,} · p90 {lengths.p90:,} · p99 {lengths.p99:,} · max "
-            f"{lengths.max:,} cached tokens a request, all requests, nearest rank"
+            f"{lengths.max:,} cached tokens a request, zeros included"
         )
         total = self.report.log.num_requests
         starts = [first for first, _ in lengths.histogram]
         for place, (first, count) in enumerate(lengths.histogram):
             if place + 1 < len(starts):
                 last = starts[place + 1] - 1
-                label = f"{first:,}" if first == last else f"{first:,} - {last:,}"
+                label = "none" if first == 0 else f"{first:,} - {last:,}"
             else:
-                label = f"{first:,} and more" if first else "0"
+                label = f"{first:,} and more" if first else "none"
             bar = _bar(count / total, 40)
             yield f"  {label:>22}  {_percent(count / total):>8}  {bar} {count:,}".rstrip()
 
@@ -218,7 +219,8 @@ class _Text:
         if not lines:
             return
         yield ""
-        yield self._bold("TOKEN HIT RATE BY POOL SIZE")
+        about = "   ◆ knee: a doubling beyond it pays less than the average one"
+        yield self._bold("TOKEN HIT RATE BY POOL SIZE") + (about if "knee" in by_mark else "")
         yield from lines
         names: dict[CurveMark, str] = {
             "this-pool": "this pool",
@@ -232,10 +234,9 @@ class _Text:
                 room = (
                     f" ({_gib(point.capacity_bytes)})" if point.capacity_bytes is not None else ""
                 )
-                about = ", a doubling beyond it pays less than average" if name == "knee" else ""
                 text = (
                     f"  {symbol} {title:<18}{_blocks(point.capacity_blocks):>17}{room}  "
-                    f"{_percent(point.token_hit_rate)}{about}"
+                    f"{_percent(point.token_hit_rate)}"
                 )
                 yield self._mark(text) if name == "knee" else text
 

@@ -36,7 +36,7 @@ def analyze(
     ] = False,
     color: options.ColourOption = "auto",
 ) -> int:
-    """Say how much of a log's prompts a prefix cache reuses, and what that saves.
+    """How much of a log could be reused, and what that saves.
 
     The log is replayed exactly: chat template, tokenizer, block hashes, pool. Hit rates are given
     for the deployment's pool, for an endless one, and for every size in between.

@@ -1,0 +1,36 @@
+"""`prefixaudit explain`: everything that is known of one member of a kind."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from prefixaudit.cli import options
+from prefixaudit.cli.command import Command
+
+
+def explain(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="A member's name, or KIND:NAME: engine:vllm@0.33.0, mooncake."
+        ),
+    ],
+    output: options.OutputOption = None,
+) -> None:
+    """The page of one engine, format, family, policy ...
+
+    \b
+    Examples:
+      prefixaudit explain engine:vllm@0.33.0
+      prefixaudit explain format:openai
+      prefixaudit explain lru
+    """
+    from prefixaudit.cli import streams
+    from prefixaudit.cli.explaining import page_of
+
+    streams.write_result("\n".join(page_of(name)), output)
+
+
+COMMAND = Command(run=explain, order=81)

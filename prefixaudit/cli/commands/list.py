@@ -1,0 +1,53 @@
+"""`prefixaudit list`: the members of a kind."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from prefixaudit.cli import options
+from prefixaudit.cli.command import Command
+
+
+def list_members(
+    kind: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="KIND", help="engines, families, formats, ...; without it: the kinds."
+        ),
+    ] = None,
+    output_format: Annotated[
+        Literal["text", "json"], typer.Option("--format", "-f", help="Output format.")
+    ] = "text",
+    output: options.OutputOption = None,
+) -> None:
+    """List engines, log formats, model families, policies ...
+
+    \b
+    Examples:
+      prefixaudit list
+      prefixaudit list engines
+      prefixaudit list formats --format json
+    """
+    import orjson
+
+    from prefixaudit.cli import streams
+    from prefixaudit.cli.kinds import KINDS
+    from prefixaudit.cli.tables import Table, lines_of
+
+    if kind is None:
+        table = Table(
+            heads=("kind", "what"), rows=tuple((name, KINDS[name].title) for name in KINDS.names)
+        )
+    else:
+        table = KINDS[kind].table()
+    if output_format == "json":
+        values = {"schema_version": 1, "kind": kind, "members": table.as_values()}
+        text = orjson.dumps(values, option=orjson.OPT_INDENT_2).decode()
+    else:
+        text = "\n".join(lines_of(table))
+    streams.write_result(text, output)
+
+
+COMMAND = Command(run=list_members, order=80)
