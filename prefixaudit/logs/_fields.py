@@ -79,7 +79,7 @@ def token_ids(value: Any, name: str) -> TokenArray:
 
 def headers_of(value: Any) -> Mapping[str, str]:
     """Return headers with lower-case names; lists of values are joined as HTTP does."""
-    if not isinstance(value, Mapping) or not value:
+    if not isinstance(value, dict) or not value:
         return NO_MAPPING
     headers = {}
     for name, content in value.items():

@@ -71,10 +71,8 @@ def chunks_of_lines(blocks: Blocks, max_line_bytes: int) -> Iterator[Chunk | Los
                 start = end + 1
             last = block.rfind(b"\n", start)
             if last >= 0:
-                data = block[start : last + 1]
+                data = b"".join((carry, memoryview(block)[start : last + 1]))
                 if carry:
-                    carry += data
-                    data = bytes(carry)
                     carry = bytearray()
                 elif data.startswith(b"\0"):
                     whole = len(data)

@@ -115,11 +115,13 @@ def _record(
     row: int,
     ids: NDArray[np.int64],
     num_ids: int,
-) -> int:
-    """Parse one line into row `row`; return the new count of ids, -1 where it isn't accepted."""
+) -> tuple[int, int]:
+    """Parse one line into row `row`; return where it ends (its newline, or `end`) and the new
+    count of ids. The place is -1 where the line isn't accepted.
+    """
     place = _skip_space(data, place, end)
     if place >= end or data[place] != 123:
-        return -1
+        return -1, num_ids
     seen = 0
     place += 1
     while True:
@@ -137,25 +139,25 @@ def _record(
             key = 1
             place += len(_TIMESTAMP)
         else:
-            return -1
+            return -1, num_ids
         if seen & key:
-            return -1
+            return -1, num_ids
         seen |= key
         place = _skip_space(data, place, end)
         if place >= end or data[place] != 58:
-            return -1
+            return -1, num_ids
         place = _skip_space(data, place + 1, end)
         if key == 8:
             columns[row, 2] = num_ids
             place, num_ids = _ids(data, place, end, ids, num_ids)
             if place < 0:
-                return -1
+                return -1, num_ids
             columns[row, 3] = num_ids
         else:
             stop = _number_end(data, place, end)
             num_digits = stop - place
             if num_digits == 0 or num_digits > 15:
-                return -1
+                return -1, num_ids
             value = np.int64(0)
             for digit in range(place, stop):
                 value = value * 10 + np.int64(data[digit]) - 48
@@ -173,21 +175,21 @@ def _record(
                         num_decimals += 1
                         place += 1
                         if num_digits + num_decimals > 15:
-                            return -1
+                            return -1, num_ids
                     if num_decimals == 0:
-                        return -1
+                        return -1, num_ids
                 # Both are exact in a double, so that the quotient is the nearest double.
                 times[row] = np.float64(value) / _POWERS[num_decimals]
         place = _skip_space(data, place, end)
         if place >= end:
-            return -1
+            return -1, num_ids
         if data[place] == 44:
             place += 1
             continue
         if data[place] != 125 or seen != 15:
-            return -1
+            return -1, num_ids
         place = _skip_space(data, place + 1, end)
-        return num_ids if place == end else -1
+        return (place if place == end or data[place] == 10 else -1), num_ids
 
 
 @numba.njit(cache=True, nogil=True)
@@ -214,19 +216,17 @@ def parse_lines(
     place = 0
     size = len(data)
     while place < size:
-        end = place
-        while end < size and data[end] != 10:
-            end += 1
-        after = -1
-        if end - place <= max_line_bytes:
-            after = _record(data, place, end, columns, times, num_lines, ids, num_ids)
+        end, after = _record(data, place, size, columns, times, num_lines, ids, num_ids)
+        accepted[num_lines] = ACCEPTED
+        if end < 0 or end - place > max_line_bytes:
+            accepted[num_lines] = REJECTED
+            after = num_ids
+            end = place
+            while end < size and data[end] != 10:
+                end += 1
+        num_ids = after
         bounds[num_lines, 0] = place
         bounds[num_lines, 1] = end
-        if after >= 0:
-            accepted[num_lines] = ACCEPTED
-            num_ids = after
-        else:
-            accepted[num_lines] = REJECTED
         num_lines += 1
         place = end + 1
     return num_lines, num_ids

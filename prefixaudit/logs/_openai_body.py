@@ -25,7 +25,7 @@ RESPONSES: Final = "/v1/responses"
 
 def is_body(value: Any) -> bool:
     """Say whether an object can be the body of a request that has a prompt."""
-    return isinstance(value, Mapping) and (
+    return isinstance(value, dict) and (
         isinstance(value.get("messages"), list)
         or isinstance(value.get("prompt"), str | list)
         or isinstance(value.get("input_ids"), list)
@@ -118,7 +118,7 @@ def _chat(body: Mapping[str, Any]) -> PromptInput:
     if not messages:
         raise RecordError("no-prompt", "`messages` of the body is missing or empty")
     kwargs = body.get("chat_template_kwargs")
-    if kwargs is not None and not isinstance(kwargs, Mapping):
+    if kwargs is not None and not isinstance(kwargs, dict):
         raise RecordError("bad-field", "`chat_template_kwargs` of the body is not an object")
     kwargs = dict(kwargs or {})
     # vLLM and SGLang hand it to the template; a null there leaves the template's default.
@@ -200,7 +200,7 @@ def _texts(blocks: Any) -> list[str] | None:
     if not isinstance(blocks, list):
         return None
     texts = [
-        block.get("text") if isinstance(block, Mapping) and block.get("type") == "text" else None
+        block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
         for block in blocks
     ]
     known = [text for text in texts if isinstance(text, str)]
@@ -211,7 +211,7 @@ def _objects(body: Mapping[str, Any], name: str) -> list[Mapping[str, Any]] | No
     value = body.get(name)
     if value is None:
         return None
-    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise RecordError("bad-field", f"`{name}` of the body is not a list of objects")
     return value
 

@@ -23,8 +23,8 @@ def response_objects(value: Any) -> Objects:
     if isinstance(value, str):
         return _from_text(value)
     if isinstance(value, list):
-        return [item for item in value if isinstance(item, Mapping)]
-    if not isinstance(value, Mapping):
+        return [item for item in value if isinstance(item, dict)]
+    if not isinstance(value, dict):
         return []
     inner = value.get("body")
     if inner is not None and "choices" not in value:
@@ -41,11 +41,11 @@ def usage_of(objects: Objects) -> Usage:
     """
     for item in reversed(objects):
         usage = item.get("usage")
-        if isinstance(usage, Mapping):
+        if isinstance(usage, dict):
             return _usage(usage)
     for item in reversed(objects):
         info = item.get("meta_info")
-        if isinstance(info, Mapping):
+        if isinstance(info, dict):
             return _usage(info)
     return NO_USAGE
 
@@ -69,7 +69,7 @@ def generated_of(objects: Objects) -> Generated | Unknown:
             message = choice.get("message", choice.get("delta"))
             if message is None:
                 content = choice.get("text")
-            elif isinstance(message, Mapping):
+            elif isinstance(message, dict):
                 if any(message.get(name) for name in _TAKEN_OUT):
                     text = []
                     has_answer = bool(ids)
@@ -108,7 +108,7 @@ def _from_text(text: str) -> Objects:
 
 def _choices(item: Mapping[str, Any]) -> Objects:
     choices = item.get("choices")
-    return [c for c in choices if isinstance(c, Mapping)] if isinstance(choices, list) else []
+    return [c for c in choices if isinstance(c, dict)] if isinstance(choices, list) else []
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
@@ -137,7 +137,7 @@ def _cached(usage: Mapping[str, Any]) -> Known[int]:
             details = usage[name]
             if details is None:
                 return None
-            if isinstance(details, Mapping) and "cached_tokens" in details:
+            if isinstance(details, dict) and "cached_tokens" in details:
                 return known_count(details, "cached_tokens")
     for name in ("cached_tokens", "cache_read_input_tokens", "prompt_cache_hit_tokens"):
         if name in usage:

@@ -47,6 +47,20 @@ def _from_number(value: float) -> float | Unknown:
 
 
 def _from_iso(text: str) -> float | Unknown:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return _from_unusual_iso(text)
+    return _seconds(moment)
+
+
+def _seconds(moment: datetime) -> float:
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return moment.timestamp()
+
+
+def _from_unusual_iso(text: str) -> float | Unknown:
     # Azure writes seven digits of fraction, Go writes nine; datetime holds six.
     text = _FRACTION.sub(lambda match: "." + match.group(1)[:6].ljust(6, "0"), text, count=1)
     text = re.sub(r"\s+(?=([+-]\d\d:?\d\d|Z|UTC)$)", "", text)
@@ -55,6 +69,4 @@ def _from_iso(text: str) -> float | Unknown:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return UNKNOWN
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return moment.timestamp()
+    return _seconds(moment)

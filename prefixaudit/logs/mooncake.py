@@ -219,7 +219,7 @@ def _block_size_of(file: LogFile, data: bytes) -> int | None:
             continue
         if not isinstance(record, dict) or not _is_trace_record(record):
             continue
-        length: int = record["input_length"]
+        length = int(record["input_length"])
         num_ids = len(record["hash_ids"])
         if not num_ids or length < 1:
             continue
@@ -232,7 +232,7 @@ def _block_size_of(file: LogFile, data: bytes) -> int | None:
         return None
     if smallest <= DEFAULT_BLOCK_SIZE <= largest:
         return DEFAULT_BLOCK_SIZE
-    fitting = [2**power for power in range(21) if smallest <= 2**power <= largest]
+    fitting = [1 << power for power in range(21) if smallest <= 1 << power <= largest]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:

@@ -66,6 +66,7 @@ _PATH_NAMES: Final = ("path", "url", "endpoint", "uri", "route")
 _STATUS_NAMES: Final = ("status", "status_code", "response_code")
 _REFUSED: Final = frozenset({400, 401, 403, 404, 405, 413, 422, 429})
 _NOTHING: Final[Mapping[str, Any]] = {}
+_IDENTITY_NAMES: Final = frozenset(IDENTITY_FIELDS)
 
 
 def _recognise(sample: Sample) -> float:
@@ -131,9 +132,9 @@ def _body_of(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
                 if name != "request":
                     return None
                 continue
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             inner = value.get("body")
-            if isinstance(inner, Mapping) and not is_body(value):
+            if isinstance(inner, dict) and not is_body(value):
                 return inner
             return value
     return record
@@ -187,9 +188,10 @@ def _generated(
 def _arrival(envelope: Mapping[str, Any], answer: list[Mapping[str, Any]]) -> float | Unknown:
     for place in (envelope, *answer[:1]):
         for name in _TIME_NAMES:
-            moment = parse_time(place.get(name))
-            if moment is not UNKNOWN:
-                return moment
+            if name in place:
+                moment = parse_time(place[name])
+                if moment is not UNKNOWN:
+                    return moment
     return UNKNOWN
 
 
@@ -231,18 +233,16 @@ def _envelope_identity(envelope: Mapping[str, Any]) -> dict[str, Known[str]]:
     """
     found: dict[str, Known[str]] = {}
     for place in (_inner(envelope, "instance"), _inner(envelope, "identity"), envelope):
-        found |= {
-            name: place[name]
-            for name in IDENTITY_FIELDS
-            if name in place and (place[name] is None or isinstance(place[name], str))
-        }
+        for name in _IDENTITY_NAMES & place.keys():
+            if place[name] is None or isinstance(place[name], str):
+                found[name] = place[name]
     for name in ("lora", "lora_request"):
         if name not in envelope:
             continue
         adapter = envelope[name]
         if adapter is None:
             return found | {"lora_name": None, "lora_revision": None, "lora_path": None}
-        if isinstance(adapter, Mapping):
+        if isinstance(adapter, dict):
             texts = {
                 "lora_name": first_text((adapter,), ("name", "lora_name")),
                 "lora_path": first_text((adapter,), ("path", "lora_path")),
@@ -257,7 +257,7 @@ def _envelope_identity(envelope: Mapping[str, Any]) -> dict[str, Known[str]]:
 
 def _inner(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = record.get(name)
-    return value if isinstance(value, Mapping) else _NOTHING
+    return value if isinstance(value, dict) else _NOTHING
 
 
 FORMAT = LogFormat(
