@@ -254,7 +254,9 @@ def prefill_flops(
     for name, number in terms.last_token.items():
         total[name] += number
     for (name, visible), number in terms.last_pair.items():
-        total[name] += number * pairs(visible, 1, c + n - 1)
+        # The last query alone; in the square form against all keys that the rectangle has.
+        square = square_pairs(visible, n, c) // n
+        total[name] += number * (square if form == "square" else pairs(visible, 1, c + n - 1))
     if form == "square":
         for mixer, count in terms.gated_delta:
             recurrent = _recurrent_core(mixer) * n

@@ -14,6 +14,7 @@ from prefixaudit.core.model import (
     Experts,
     LatentAttention,
     LayerSpec,
+    Mamba2,
     ModelSpec,
     PositionEncoding,
     Quantization,
@@ -146,6 +147,53 @@ def windowed_kinds(
     return tuple(
         "full_attention" if kind == "full_attention" else "sliding_attention" for kind in given
     )
+
+
+def rotary_layers(config: Config) -> tuple[bool, ...]:
+    """Say which layers have a rotary embedding: `no_rope_layers` lists 1 for those that do."""
+    given = config.integers("no_rope_layers")
+    if not given:
+        step = config.integer("no_rope_layer_interval")
+        return tuple((index + 1) % step != 0 for index in range(config.num_layers))
+    if len(given) != config.num_layers:
+        raise config.wrong("no_rope_layers", given, f"a list of {config.num_layers} flags")
+    return tuple(bool(flag) for flag in given)
+
+
+def mamba2_vectors(
+    mixer: Mamba2,
+    hidden_size: int,
+    *,
+    conv_bias: bool,
+    input_bias: bool,
+    output_bias: bool,
+    norm: bool = True,
+) -> int:
+    """Count a Mamba-2 mixer's decays, time steps, skips, norm and biases."""
+    shared = 2 * mixer.num_groups * mixer.state_size
+    num = 3 * mixer.num_heads + (mixer.inner if norm else 0)
+    if conv_bias:
+        num += mixer.inner + shared
+    if input_bias:
+        num += 2 * mixer.inner + shared + mixer.num_heads
+    if output_bias:
+        num += hidden_size
+    return num
+
+
+def state_dtype(config: Config, name: str) -> StateDtype:
+    """Return the type of recurrent states by the field `name`; without one it's the model's."""
+    match config.text(name):
+        case None | "auto":
+            return "model"
+        case "float32" | "torch.float32":
+            return "float32"
+        case "bfloat16":
+            return "bfloat16"
+        case "float16":
+            return "float16"
+        case other:
+            raise config.wrong(name, other, "float32, bfloat16 or float16")
 
 
 def quantization(config: Config) -> Quantization | None:

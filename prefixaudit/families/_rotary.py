@@ -110,6 +110,25 @@ def rotary_by_layer_type(
     )
 
 
+def local_and_global(
+    config: Config, *, head_dim: int, theta: float, local_theta: float
+) -> tuple[tuple[str, Rotary], ...]:
+    """Return the embeddings of full and of windowed layers (Gemma 3, OLMo 3).
+
+    In files of transformers 4 `rope_scaling` and `rope_theta` are those of the full layers;
+    from 5 on `rope_parameters` is nested by layer type.
+    """
+    nested = config.table("rope_parameters") or {}
+    scaling = config.table("rope_scaling") or {}
+    full = {**(nested.get("full_attention") or {}), **scaling}
+    local = dict(nested.get("sliding_attention") or {})
+    local.setdefault("rope_theta", local_theta)
+    return (
+        ("full_attention", rotary(config, head_dim=head_dim, theta=theta, parameters=full)),
+        ("sliding_attention", rotary(config, head_dim=head_dim, theta=theta, parameters=local)),
+    )
+
+
 def position_encoding(
     config: Config,
     named: Mapping[str, Rotary] | tuple[tuple[str, Rotary], ...],

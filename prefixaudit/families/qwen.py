@@ -1,7 +1,7 @@
-"""Qwen2, Qwen2.5 and QwQ: dense, biases on q, k and v, windows in the upper layers if switched on.
+"""Qwen2, Qwen2.5, QwQ and Qwen3, dense, with the text parts of their vision models.
 
 `sliding_window` counts only with `use_sliding_window`, and then from layer `max_window_layers` on.
-Source: transformers 5.24, models/qwen2, models/qwen2_vl, models/qwen2_5_vl.
+Source: transformers 5.24, models/qwen2, qwen3, qwen2_vl, qwen2_5_vl, qwen3_vl.
 """
 
 from __future__ import annotations
@@ -18,34 +18,32 @@ def _describe(config: Config) -> ModelSpec:
     window = config.optional_integer("sliding_window")
     if not config.flag("use_sliding_window"):
         window = None
-    first_windowed = config.integer("max_window_layers", minimum=0)
+    upper = config.optional_integer("max_window_layers", minimum=0)
+    first_windowed = config.num_layers if upper is None else upper
     kinds = windowed_kinds(
         config, (window is None or index < first_windowed for index in range(config.num_layers))
     )
-    is_qwen3 = config.model_type == "qwen3"
+    is_qwen3 = config.model_type.startswith("qwen3")
     output_bias = is_qwen3 and config.flag("attention_bias")
-    qkv_bias = output_bias if is_qwen3 else True
     mlp = DenseMlp(width=config.integer("intermediate_size"))
     layers = {}
     for kind in ("full_attention", "sliding_attention"):
         mixer = attention(config, window=window if kind == "sliding_attention" else None)
-        layers[kind] = LayerSpec(
-            mixers=(mixer,),
-            feed_forward=(mlp,),
-            num_vector_parameters=2 * hidden
-            + attention_vectors(
-                mixer,
-                hidden,
-                qkv_bias=qkv_bias,
-                output_bias=output_bias,
-                norms="head" if is_qwen3 else "none",
-            ),
+        vectors = attention_vectors(
+            mixer,
+            hidden,
+            qkv_bias=output_bias if is_qwen3 else True,
+            output_bias=output_bias,
+            norms="head" if is_qwen3 else "none",
         )
-    theta = 1_000_000.0 if config.model_type in ("qwen2_vl_text", "qwen2_5_vl_text") else 10_000.0
+        layers[kind] = LayerSpec(
+            mixers=(mixer,), feed_forward=(mlp,), num_vector_parameters=2 * hidden + vectors
+        )
+    theta = 500_000.0 if config.model_type == "qwen3_vl_text" else 10_000.0
     embedding = rotary(config, head_dim=attention(config).head_dim, theta=theta)
     return model(
         config,
-        "qwen2",
+        "qwen",
         (layers[kind] for kind in kinds),
         position_encoding(config, {"default": embedding}),
     )
@@ -65,12 +63,31 @@ _QWEN2 = {
     "max_window_layers": 28,
     "layer_types": None,
 }
+_QWEN2_VL = {
+    **_QWEN2,
+    "vocab_size": 152_064,
+    "hidden_size": 8192,
+    "intermediate_size": 29_568,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "max_window_layers": 80,
+}
+_QWEN3 = {**_QWEN2, "head_dim": 128, "attention_bias": False}
 
 FAMILY = ModelFamily(
-    title="Qwen2, Qwen2.5, Qwen3 (dense)",
+    title="Qwen2, Qwen2.5, QwQ and Qwen3 (dense), with vision",
     model_types={
         "qwen2": _QWEN2,
-        "qwen3": {**_QWEN2, "head_dim": 128, "attention_bias": False},
+        "qwen2_vl_text": _QWEN2_VL,
+        "qwen2_5_vl_text": _QWEN2_VL,
+        "qwen3": _QWEN3,
+        "qwen3_vl_text": {**_QWEN3, "max_position_embeddings": 128_000},
     },
     describe=_describe,
+    containers={
+        "qwen2_vl": "qwen2_vl_text",
+        "qwen2_5_vl": "qwen2_5_vl_text",
+        "qwen3_vl": "qwen3_vl_text",
+    },
 )
