@@ -1,0 +1,429 @@
+"""Turns text into token ids exactly as `tokenizers` does, but encodes the same text only once.
+
+A text is cut at certain boundaries (see `boundaries`), each part is looked up in a cache, and only
+parts never seen before are encoded. So the second turn of a conversation encodes its new messages
+alone, and a raw prompt that grew since the last request encodes from the last seam before the
+first difference. That it gives the plain encoding is proved on texts with awkward neighbours when
+the tokenizer is loaded, and on a share of the run's own texts; where a proof fails, everything
+from there on is encoded plainly, and the notes say so.
+
+Truncation and padding of `tokenizer.json` are switched off: servers do that before they encode.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from prefixaudit.core.request import TokenArray
+from prefixaudit.errors import ConfigurationError
+from prefixaudit.prompts.boundaries import NOWHERE, Boundaries, find_boundaries
+from prefixaudit.prompts.segment_cache import SegmentCache
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+# Parts are cut at line ends; a line longer than _LONG_CHARACTERS is cut after words as well.
+_SHORT_CHARACTERS = 24
+_LONG_CHARACTERS = 768
+_STEP_CHARACTERS = 384
+
+# Texts whose neighbours are awkward for some pre-tokenizer: space runs, line ends, contractions,
+# digits, marks, wide and joined characters, half-written added tokens.
+_PROBES_BEFORE = (
+    "",
+    " ",
+    "x",
+    "It's  ",
+    "a\n\n",
+    "9",
+    "e\u0301",
+    "\u4f60\u597d",
+    "\U0001f469\u200d",
+)
+_PROBES_AFTER = (
+    "",
+    "x",
+    " x",
+    "\n",
+    "  \n\n y",
+    "'s",
+    "7",
+    "\u0301z",
+    "\u4e16",
+    "<|",
+    "\t-",
+    "\r\n",
+)
+
+
+@dataclass(slots=True)
+class EncoderStatistics:
+    """What encoding has cost so far, in tokens and seconds."""
+
+    num_encoded_tokens: int = 0
+    num_reused_tokens: int = 0
+    num_proofs: int = 0
+    num_proved_tokens: int = 0
+    num_failed_proofs: int = 0
+    encode_s: float = 0.0
+    proof_s: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        """Add a note once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+class TextEncoder:
+    """Encodes texts with one `tokenizer.json`. Raises ConfigurationError where it can't be used.
+
+    `cache_bytes` bounds the memory of the cache (0: encode everything plainly). `check_share` is
+    the share of the run's text that is encoded plainly too, as proof; the first text always is
+    (0 switches the proofs on the run's own text off).
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        cache_bytes: int = 256 << 20,
+        check_share: float = 0.005,
+    ) -> None:
+        self.statistics = EncoderStatistics()
+        self._tokenizer, configuration = _load(path)
+        self._check_share = check_share
+        self._seen_characters = 0
+        self._checked_characters = 0
+        self._cache = SegmentCache(cache_bytes)
+        self._prefix, self._suffix, self._wraps = self._special_tokens_around()
+        if not self._wraps:
+            self.statistics.note(
+                "the post-processor does more than add tokens at both ends: "
+                "prompts that ask for special tokens are encoded plainly"
+            )
+        self._boundaries = NOWHERE
+        self._cuts = False
+        self._cut_with(find_boundaries(configuration) if cache_bytes else NOWHERE)
+        for note in self._boundaries.notes:
+            self.statistics.note(note)
+        self._prove_boundaries()
+
+    @property
+    def reuses(self) -> bool:
+        """Say whether parts of texts are reused at all."""
+        return self._cuts
+
+    @property
+    def boundaries(self) -> Boundaries:
+        """Return where texts are cut."""
+        return self._boundaries
+
+    def plain(self, text: str, *, add_special_tokens: bool = False) -> TokenArray:
+        """Return the ids of `text` (uint32) by one call of `tokenizers`, without any reuse."""
+        ids = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        return np.asarray(ids, dtype=np.uint32)
+
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> TokenArray:
+        """Return the ids of `text` (read-only uint32). Raises UnicodeError for lone surrogates."""
+        if not text.isascii():
+            text.encode()  # a lone surrogate has no tokens
+        started = time.perf_counter()
+        if not self._cuts or (add_special_tokens and not self._wraps):
+            ids = self.plain(text, add_special_tokens=add_special_tokens)
+            ids.flags.writeable = False
+            self.statistics.num_encoded_tokens += len(ids)
+            self.statistics.encode_s += time.perf_counter() - started
+            return ids
+        parts = self._encoded_parts(text)
+        if add_special_tokens:
+            parts = [self._prefix, *parts, self._suffix]
+        ids = np.frombuffer(b"".join(parts), dtype=np.uint32)
+        self.statistics.encode_s += time.perf_counter() - started
+        self._seen_characters += len(text)
+        if self._check_share and (
+            self._checked_characters <= self._check_share * self._seen_characters
+        ):
+            return self._proved(text, ids, add_special_tokens=add_special_tokens)
+        return ids
+
+    def character_of(self, text: str, token_index: int, *, add_special_tokens: bool = False) -> int:
+        """Return where in `text` a token of its encoding starts, in characters."""
+        encoding = self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        start, end = encoding.offsets[token_index]
+        has_no_text = encoding.special_tokens_mask[token_index] and start == end
+        if has_no_text and token_index:
+            return len(text)
+        return int(start)
+
+    # --- cutting
+
+    def _cut_with(self, boundaries: Boundaries) -> None:
+        self._boundaries = boundaries
+        self._cuts = bool(boundaries.cut_at or boundaries.pairs)
+        tokens = boundaries.added_tokens if boundaries.cut_at else ()
+        self._added = re.compile(_any_of(tokens)) if tokens else None
+        self._token_ids = {
+            token: np.uint32(number).tobytes()
+            for token, number in boundaries.added_tokens.items()
+            if token in boundaries.cut_at
+        }
+        self._keeps_token = boundaries.first_is_special
+        line_ends = "".join(sorted(left for left, right in boundaries.pairs if right == "\n"))
+        spaces = "".join(sorted(left for left, right in boundaries.pairs if right == " "))
+        self._line_end = _boundary_pattern({"\n": line_ends})
+        self._word_end = _boundary_pattern({"\n": line_ends, " ": spaces})
+
+    def _encoded_parts(self, text: str) -> list[bytes]:
+        found: list[bytes] = []
+        missing: dict[str, list[int]] = {}
+        get = self._cache.get
+        for part in self._parts(text):
+            if isinstance(part, bytes):
+                found.append(part)
+                continue
+            ids = get(part)
+            if ids is None:
+                missing.setdefault(part, []).append(len(found))
+                ids = b""
+            found.append(ids)
+        if missing:
+            self._fill(found, missing)
+        reused = sum(map(len, found)) // 4
+        if missing:
+            encoded = sum(len(found[places[0]]) for places in missing.values()) // 4
+            self.statistics.num_encoded_tokens += encoded
+            reused -= encoded
+        self.statistics.num_reused_tokens += reused
+        return found
+
+    def _fill(self, found: list[bytes], missing: Mapping[str, list[int]]) -> None:
+        encode = self._tokenizer.encode_batch_fast  # without offsets, which nobody asks for
+        for text, places in missing.items():
+            # One at a time: a batch would spread over all cores, which costs more than it brings.
+            encoding = encode([text], add_special_tokens=False)[0]
+            ids = np.array(encoding.ids, dtype=np.uint32).tobytes()
+            self._cache.put(text, ids)
+            for place in places:
+                found[place] = ids
+
+    def _parts(self, text: str) -> Iterator[str | bytes]:
+        """Yield the text's parts in order: text, or the bytes of an added token's id."""
+        start = 0
+        if self._added is not None:
+            token_ids = self._token_ids
+            for match in self._added.finditer(text):
+                ids = token_ids.get(match.group())
+                if ids is None:
+                    continue
+                if match.start() > start:
+                    yield from self._pieces(text, start, match.start())
+                if self._keeps_token:
+                    start = match.start()
+                else:
+                    yield ids
+                    start = match.end()
+        if start < len(text):
+            yield from self._pieces(text, start, len(text))
+
+    def _pieces(self, text: str, start: int, end: int) -> Iterator[str]:
+        """Cut text[start:end] at line ends, and long lines after words."""
+        if self._line_end is not None:
+            for match in self._line_end.finditer(text, start + 1, end):
+                cut = match.start()
+                length = cut - start
+                if length < _SHORT_CHARACTERS:
+                    continue
+                if length > _LONG_CHARACTERS:
+                    yield from self._long_piece(text, start, cut)
+                else:
+                    yield text[start:cut]
+                start = cut
+        if end - start > _LONG_CHARACTERS:
+            yield from self._long_piece(text, start, end)
+        else:
+            yield text[start:end]
+
+    def _long_piece(self, text: str, start: int, end: int) -> Iterator[str]:
+        if self._word_end is not None:
+            while end - start > _LONG_CHARACTERS:
+                match = self._word_end.search(text, start + _STEP_CHARACTERS, end)
+                if match is None:
+                    break
+                yield text[start : match.start()]
+                start = match.start()
+        yield text[start:end]
+
+    # --- special tokens at both ends
+
+    def _special_tokens_around(self) -> tuple[bytes, bytes, bool]:
+        """Return what the post-processor adds before and behind every text, if that is all."""
+        prefix: list[int] | None = None
+        suffix: list[int] = []
+        for probe in ("a", "probe 1", ""):
+            encoding = self._tokenizer.encode(probe, add_special_tokens=True)
+            inside = self._tokenizer.encode(probe, add_special_tokens=False).ids
+            if prefix is None:
+                mask = encoding.special_tokens_mask
+                num_before = next((i for i, added in enumerate(mask) if not added), len(mask))
+                prefix = encoding.ids[:num_before]
+                suffix = encoding.ids[num_before + len(inside) :]
+            if encoding.ids != [*prefix, *inside, *suffix]:
+                return b"", b"", False
+        assert prefix is not None
+        return (
+            np.array(prefix, dtype=np.uint32).tobytes(),
+            np.array(suffix, dtype=np.uint32).tobytes(),
+            True,
+        )
+
+    # --- proofs
+
+    def _prove_boundaries(self) -> None:
+        """Encode awkward texts both ways; what fails isn't used."""
+        if not self._cuts:
+            return
+        started = time.perf_counter()
+        if self._boundaries.pairs and not all(map(self._pair_holds, self._probe_pairs())):
+            self._give_up(
+                "a boundary of words failed its proof: texts are cut at added tokens only",
+                keep_tokens=True,
+            )
+        tokens = sorted(self._boundaries.cut_at, key=len)[:2]
+        tokens += sorted(self._boundaries.cut_at)[-2:]
+        probes = [
+            f"{before}{token}{after}{token}{before}"
+            for token in tokens
+            for before in _PROBES_BEFORE
+            for after in _PROBES_AFTER
+        ]
+        if any(not self._same(probe) for probe in probes):
+            self._give_up("a cut at an added token failed its proof: texts are encoded whole")
+        self._cache.clear()
+        self.statistics.num_encoded_tokens = self.statistics.num_reused_tokens = 0
+        self.statistics.proof_s += time.perf_counter() - started
+
+    def _probe_pairs(self) -> Iterator[tuple[str, str]]:
+        pairs = sorted(self._boundaries.pairs)
+        for number, (left, right) in enumerate(pairs):
+            for turn in range(2):
+                place = 2 * number + turn
+                before = _PROBES_BEFORE[place % len(_PROBES_BEFORE)]
+                after = _PROBES_AFTER[place % len(_PROBES_AFTER)]
+                # Something stands before a cut, so that no part is the text's start by accident.
+                yield "w " + before + left, right + after
+
+    def _pair_holds(self, sides: tuple[str, str]) -> bool:
+        encode = self._tokenizer.encode
+        whole = encode("".join(sides), add_special_tokens=False).ids
+        left, right = (encode(side, add_special_tokens=False).ids for side in sides)
+        self.statistics.num_proofs += 1
+        same: bool = whole == left + right
+        return same
+
+    def _same(self, text: str) -> bool:
+        ids = np.frombuffer(b"".join(self._encoded_parts(text)), dtype=np.uint32)
+        self.statistics.num_proofs += 1
+        return bool(np.array_equal(ids, self.plain(text)))
+
+    def _proved(self, text: str, ids: TokenArray, *, add_special_tokens: bool) -> TokenArray:
+        started = time.perf_counter()
+        plain = self.plain(text, add_special_tokens=add_special_tokens)
+        self._checked_characters += len(text)
+        self.statistics.num_proofs += 1
+        self.statistics.num_proved_tokens += len(plain)
+        self.statistics.proof_s += time.perf_counter() - started
+        if np.array_equal(plain, ids):
+            return ids
+        self.statistics.num_failed_proofs += 1
+        self._give_up(
+            "a proof failed in the middle of the run: from there on texts are encoded plainly, "
+            "and ids before that may differ from the engine's"
+        )
+        plain.flags.writeable = False
+        return plain
+
+    def _give_up(self, note: str, *, keep_tokens: bool = False) -> None:
+        self.statistics.note(note)
+        self._cache.clear()
+        kept = self._boundaries
+        self._cut_with(
+            Boundaries(
+                added_tokens=kept.added_tokens,
+                cut_at=kept.cut_at,
+                first_is_special=kept.first_is_special,
+                pairs=frozenset(),
+                notes=kept.notes,
+            )
+            if keep_tokens
+            else NOWHERE
+        )
+
+
+def _load(path: Path) -> tuple[Tokenizer, Mapping[str, Any]]:
+    from tokenizers import Tokenizer
+
+    try:
+        raw = path.read_bytes()
+        configuration = orjson.loads(raw)
+        if not isinstance(configuration, Mapping):
+            raise ValueError("it isn't an object")
+        tokenizer = Tokenizer.from_buffer(raw)
+    except FileNotFoundError:
+        raise ConfigurationError(f"{path}: no such file; a tokenizer.json was expected") from None
+    except OSError as error:
+        raise ConfigurationError(f"{path}: can't be read: {error.strerror}") from None
+    except Exception as error:  # tokenizers raises plain Exception for what it can't parse
+        raise ConfigurationError(
+            f"{path}: not a tokenizer that `tokenizers` can load: {error}"
+        ) from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer, configuration
+
+
+def _boundary_pattern(lefts: Mapping[str, str]) -> re.Pattern[str] | None:
+    """Match the right character of a boundary, wherever one of its left characters precedes."""
+    sides = {right: left for right, left in lefts.items() if left}
+    if not sides:
+        return None
+    rights = "".join(map(re.escape, sides))
+    pairs = "|".join(
+        f"[{''.join(map(re.escape, left))}]{re.escape(right)}" for right, left in sides.items()
+    )
+    start = rights if len(sides) == 1 else f"[{rights}]"
+    return re.compile(f"{start}(?<={pairs})")
+
+
+def _any_of(words: Iterable[str]) -> str:
+    """Return a pattern that finds the longest of `words` at the leftmost place, like Aho-Corasick.
+
+    Words with a common start share it, so that a vocabulary of thousands stays fast.
+    """
+    tree: dict[str, Any] = {}
+    for word in words:
+        node = tree
+        for character in word:
+            node = node.setdefault(character, {})
+        node[""] = {}
+    return _pattern_of(tree)
+
+
+def _pattern_of(tree: Mapping[str, Any]) -> str:
+    ends = "" in tree
+    branches = [
+        re.escape(character) + _pattern_of(below) for character, below in tree.items() if character
+    ]
+    if not branches:
+        return ""
+    if len(branches) == 1 and not ends:
+        return branches[0]
+    return f"(?:{'|'.join(branches)})" + ("?" if ends else "")

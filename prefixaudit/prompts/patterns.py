@@ -1,0 +1,405 @@
+"""Reads a pre-tokenizer's regular expression far enough to say which characters it can join.
+
+Not a matcher. A pattern becomes a Glushkov automaton: one position a character class, and which
+position can follow which. From it we read, for two neighbouring characters of a text, whether any
+match can hold both of them (`joins`), whether a match that ends behind the first one looks at the
+second (`looks_past`), and whether a character always starts a match of its own
+(`always_matches`). What the reader doesn't know for sure (anchors, lookbehind, long lookahead,
+back references, unknown properties) raises UndecidableError, and the caller cuts nothing there.
+
+The syntax is the part of Oniguruma's that `tokenizer.json` files use.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+CharacterClass = Callable[[str], bool]
+
+_MAX_COPIES = 8
+_SPACES = frozenset("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000") | {
+    chr(code) for code in range(0x2000, 0x200B)
+}
+
+
+class UndecidableError(Exception):
+    """The pattern holds something whose effect on neighbouring characters isn't known."""
+
+
+@dataclass(slots=True)
+class _Part:
+    """A piece of the automaton: can it be empty, where it starts and ends, what follows what."""
+
+    nullable: bool
+    first: set[int] = field(default_factory=set)
+    last: set[int] = field(default_factory=set)
+    follows: set[tuple[int, int]] = field(default_factory=set)
+
+
+class PatternPositions:
+    """The positions of one pattern. Raises UndecidableError where it can't be read for sure."""
+
+    def __init__(self, pattern: str) -> None:
+        self._classes: list[CharacterClass] = []
+        self._assertions: set[int] = set()
+        part = _Reader(pattern, self._classes, self._assertions).read()
+        if part.nullable or part.first & self._assertions:
+            raise UndecidableError("a pattern that can match nothing")
+        follows = _closed_over(part.follows, self._assertions)
+        self._pairs = [
+            (self._classes[x], self._classes[y])
+            for x, y in follows
+            if x not in self._assertions and y not in self._assertions
+        ]
+        self._before_assertions = [
+            self._classes[x]
+            for x, y in follows
+            if y in self._assertions and x not in self._assertions
+        ]
+        self._alone = [self._classes[x] for x in (part.first & part.last) - self._assertions]
+
+    def joins(self, left: str, right: str) -> bool:
+        """Say whether an attempt to match can consume `left` and then `right`."""
+        return any(x(left) and y(right) for x, y in self._pairs)
+
+    def looks_past(self, left: str) -> bool:
+        """Say whether a lookahead can be evaluated right behind `left`."""
+        return any(x(left) for x in self._before_assertions)
+
+    def always_matches(self, character: str) -> bool:
+        """Say whether a match always exists that starts at `character`, whatever follows."""
+        return any(x(character) for x in self._alone)
+
+
+def literal(text: str) -> str:
+    """Return a pattern that matches exactly `text`."""
+    return "".join(f"\\x{{{ord(character):x}}}" for character in text)
+
+
+def _closed_over(follows: set[tuple[int, int]], assertions: set[int]) -> set[tuple[int, int]]:
+    """Add the pairs that meet across an assertion, which consumes nothing."""
+    closed = set(follows)
+    while True:
+        through = {
+            (x, z) for x, y in closed if y in assertions for y2, z in closed if y2 == y
+        } - closed
+        if not through:
+            return closed
+        closed |= through
+
+
+class _Reader:
+    def __init__(self, pattern: str, classes: list[CharacterClass], assertions: set[int]) -> None:
+        self._pattern = pattern
+        self._place = 0
+        self._ignore_case = False
+        self._classes = classes
+        self._assertions = assertions
+
+    def read(self) -> _Part:
+        part = self._alternatives()
+        if self._place != len(self._pattern):
+            raise UndecidableError(f"unexpected `{self._peek()}`")
+        return part
+
+    # --- characters of the pattern
+
+    def _peek(self, count: int = 1) -> str:
+        return self._pattern[self._place : self._place + count]
+
+    def _take(self, count: int = 1) -> str:
+        taken = self._peek(count)
+        if len(taken) < count:
+            raise UndecidableError("the pattern ends too early")
+        self._place += count
+        return taken
+
+    def _accept(self, text: str) -> bool:
+        if self._peek(len(text)) != text:
+            return False
+        self._place += len(text)
+        return True
+
+    def _until(self, end: str) -> str:
+        stop = self._pattern.find(end, self._place)
+        if stop < 0:
+            raise UndecidableError(f"`{end}` is missing")
+        taken = self._pattern[self._place : stop]
+        self._place = stop + len(end)
+        return taken
+
+    # --- structure
+
+    def _alternatives(self) -> _Part:
+        parts = [self._sequence()]
+        while self._accept("|"):
+            parts.append(self._sequence())
+        return _Part(
+            nullable=any(part.nullable for part in parts),
+            first=set().union(*(part.first for part in parts)),
+            last=set().union(*(part.last for part in parts)),
+            follows=set().union(*(part.follows for part in parts)),
+        )
+
+    def _sequence(self) -> _Part:
+        whole = _Part(nullable=True)
+        while self._peek() not in ("", "|", ")"):
+            whole = _joined(whole, self._repeated())
+        return whole
+
+    def _repeated(self) -> _Part:
+        start = self._place
+        part = self._atom()
+        end_of_atom = self._place
+        at_least, repeats = 1, False
+        if self._accept("*"):
+            at_least, repeats = 0, True
+        elif self._accept("+"):
+            at_least, repeats = 1, True
+        elif self._accept("?"):
+            at_least, repeats = 0, False
+        elif self._peek() == "{":
+            at_least, repeats = self._counted()
+        else:
+            return part
+        if self._peek() in ("?", "+"):  # lazy or possessive: the same characters meet
+            self._take()
+        if self._peek() in ("*", "+", "{", "?"):
+            raise UndecidableError("a quantifier of a quantifier")
+        if repeats:
+            part.follows |= {(x, y) for x in part.last for y in part.first}
+        end = self._place
+        for _ in range(at_least - 1):
+            # Read the atom again, so that a match of one character isn't taken for a whole one.
+            self._place = start
+            copy = self._atom()
+            assert self._place == end_of_atom
+            part = _joined(part, copy)
+        self._place = end
+        if repeats and at_least > 1:
+            part.follows |= {(x, y) for x in part.last for y in part.first}
+        if at_least == 0:
+            part.nullable = True
+        return part
+
+    def _counted(self) -> tuple[int, bool]:
+        self._take()
+        low, comma, high = self._until("}").partition(",")
+        if not (low or comma) or not all(bound.isdecimal() for bound in (low, high) if bound):
+            raise UndecidableError("a brace that isn't a count")
+        at_least = int(low or 0)
+        at_most = int(high) if high else (at_least if not comma else None)
+        if at_least > _MAX_COPIES:
+            raise UndecidableError(f"more than {_MAX_COPIES} repetitions")
+        return at_least, at_most is None or at_most > 1
+
+    def _atom(self) -> _Part:
+        character = self._take()
+        if character == "(":
+            return self._group()
+        if character == "[":
+            return self._position(self._class())
+        if character == ".":
+            return self._position(lambda c: c != "\n")
+        if character == "\\":
+            return self._position(self._escape(in_class=False))
+        if character in "^$*+?{":
+            raise UndecidableError(f"`{character}` where a character was expected")
+        return self._position(self._one(character))
+
+    def _group(self) -> _Part:
+        outer_case = self._ignore_case
+        if self._accept("?="):
+            return self._lookahead()
+        if self._accept("?!"):
+            return self._lookahead()
+        if self._accept("?i:"):
+            self._ignore_case = True
+        elif self._accept("?i)"):
+            # The rest of the enclosing group; only safe to read at the very start.
+            if self._place != len("(?i)"):
+                raise UndecidableError("a switch in the middle of the pattern")
+            self._ignore_case = True
+            return _Part(nullable=True)
+        elif not (self._accept("?:") or self._accept("?>")) and self._peek() == "?":
+            raise UndecidableError(f"group `({self._peek(3)}`")
+        part = self._alternatives()
+        self._take_closing()
+        self._ignore_case = outer_case
+        return part
+
+    def _lookahead(self) -> _Part:
+        inside = self._alternatives()
+        self._take_closing()
+        if inside.follows or inside.nullable:
+            raise UndecidableError("a lookahead at more than one character")
+        place = len(self._classes)
+        self._classes.append(lambda _: False)
+        self._assertions.add(place)
+        return _Part(nullable=False, first={place}, last={place})
+
+    def _take_closing(self) -> None:
+        if not self._accept(")"):
+            raise UndecidableError("`)` is missing")
+
+    def _position(self, character_class: CharacterClass) -> _Part:
+        place = len(self._classes)
+        self._classes.append(character_class)
+        return _Part(nullable=False, first={place}, last={place})
+
+    # --- character classes
+
+    def _one(self, character: str) -> CharacterClass:
+        if self._ignore_case:
+            return _any_case(lambda c: c == character)
+        return lambda c: c == character
+
+    def _class(self) -> CharacterClass:
+        negated = self._accept("^")
+        members: list[CharacterClass] = []
+        operands: list[list[CharacterClass]] = [members]
+        at_start = True
+        while not self._accept("]") or at_start:
+            if at_start and self._pattern[self._place - 1] == "]":
+                raise UndecidableError("an empty character class")
+            at_start = False
+            if self._accept("&&"):
+                operands.append([])
+                continue
+            operands[-1].append(self._class_member())
+        unions = [_union(operand) for operand in operands]
+        inside: CharacterClass = lambda c: all(union(c) for union in unions)  # noqa: E731
+        if self._ignore_case:
+            inside = _any_case(inside)
+        return (lambda c: not inside(c)) if negated else inside
+
+    def _class_member(self) -> CharacterClass:
+        if self._peek(2) == "[:":
+            raise UndecidableError("a POSIX class")
+        if self._accept("["):
+            return self._class()
+        low: str | CharacterClass = self._class_character()
+        if self._peek() == "-" and self._peek(2) != "-]" and isinstance(low, str):
+            self._take()
+            high = self._class_character()
+            if not isinstance(high, str):
+                raise UndecidableError("a range that ends in a class")
+            start, stop = low, high
+            return lambda c: start <= c <= stop
+        if isinstance(low, str):
+            character = low
+            return lambda c: c == character
+        return low
+
+    def _class_character(self) -> str | CharacterClass:
+        character = self._take()
+        if character != "\\":
+            return character
+        code = self._literal_escape()
+        return code if code is not None else self._escape(in_class=True)
+
+    def _literal_escape(self) -> str | None:
+        """Read an escape that stands for one character, or nothing at all."""
+        kind = self._peek()
+        simple = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "a": "\a", "e": "\x1b"}
+        if kind in simple:
+            self._take()
+            return simple[kind]
+        if self._accept("x{"):
+            return _character(self._until("}"))
+        if self._accept("u{"):
+            return _character(self._until("}"))
+        if kind == "x":
+            self._take()
+            return _character(self._take(2))
+        if kind == "u":
+            self._take()
+            return _character(self._take(4))
+        if kind and not kind.isalnum():
+            return self._take()
+        return None
+
+    def _escape(self, *, in_class: bool) -> CharacterClass:
+        if not in_class and (code := self._literal_escape()) is not None:
+            return self._one(code)
+        kind = self._take()
+        if kind in "sS":
+            return _perhaps_not(lambda c: c in _SPACES, negated=kind == "S")
+        if kind in "dD":
+            return _perhaps_not(lambda c: unicodedata.category(c) == "Nd", negated=kind == "D")
+        if kind in "wW":
+            return _perhaps_not(_is_word, negated=kind == "W")
+        if kind in "pP":
+            name = self._until("}") if self._accept("{") else self._take()
+            negated = kind == "P"
+            if name.startswith("^"):
+                name, negated = name[1:], not negated
+            return _perhaps_not(_property(name), negated=negated)
+        raise UndecidableError(f"escape `\\{kind}`")
+
+
+def _joined(left: _Part, right: _Part) -> _Part:
+    return _Part(
+        nullable=left.nullable and right.nullable,
+        first=left.first | (right.first if left.nullable else set()),
+        last=right.last | (left.last if right.nullable else set()),
+        follows=left.follows | right.follows | {(x, y) for x in left.last for y in right.first},
+    )
+
+
+def _union(members: list[CharacterClass]) -> CharacterClass:
+    return lambda c: any(member(c) for member in members)
+
+
+def _perhaps_not(inside: CharacterClass, *, negated: bool) -> CharacterClass:
+    return (lambda c: not inside(c)) if negated else inside
+
+
+def _any_case(inside: CharacterClass) -> CharacterClass:
+    return lambda c: any(len(v) == 1 and inside(v) for v in (c, c.lower(), c.upper(), c.title()))
+
+
+def _character(digits: str) -> str:
+    try:
+        return chr(int(digits, 16))
+    except (ValueError, OverflowError):
+        raise UndecidableError("a code point that isn't one") from None
+
+
+def _is_word(character: str) -> bool:
+    return unicodedata.category(character)[0] in "LMN" or unicodedata.category(character) == "Pc"
+
+
+_LONG_NAMES = {
+    "Letter": "L",
+    "Mark": "M",
+    "Number": "N",
+    "Punctuation": "P",
+    "Symbol": "S",
+    "Separator": "Z",
+    "Uppercase_Letter": "Lu",
+    "Lowercase_Letter": "Ll",
+    "Decimal_Number": "Nd",
+}
+# Scripts whose characters are all outside ASCII; nothing more is asked about them.
+_FOREIGN_SCRIPTS = frozenset(
+    {"Han", "Hiragana", "Katakana", "Hangul", "Thai", "Cyrillic", "Greek", "Arabic", "Hebrew"}
+)
+
+
+def _property(name: str) -> CharacterClass:
+    name = _LONG_NAMES.get(name, name)
+    if name in _FOREIGN_SCRIPTS:
+        return _outside_ascii
+    known = {"L", "M", "N", "P", "S", "Z", "C"}
+    if name[:1] not in known or len(name) > 2:
+        raise UndecidableError(f"property `{name}`")
+    return lambda c: unicodedata.category(c).startswith(name)
+
+
+def _outside_ascii(character: str) -> bool:
+    if character.isascii() or character == "\u2581":  # the sentencepiece space is in no script
+        return False
+    raise UndecidableError("a script property of a character outside ASCII")

@@ -1,0 +1,358 @@
+"""Renders chat templates as the server does: transformers' own renderer, in its own sandbox.
+
+The renderer's code and its sandbox are transformers'; three things are bound to ours. The clock
+(`strftime_now`) shows the request's arrival, never today. Random choices are refused, because
+their result can't be replayed. And work is bounded: time, output, and the operations that can
+take endless time or memory in one step. Errors carry the template's line and no prompt text.
+"""
+
+from __future__ import annotations
+
+import datetime
+import operator
+import types
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from prefixaudit.errors import IncompleteError
+from prefixaudit.prompts.watchdog import OutOfTime, time_limit
+
+if TYPE_CHECKING:
+    from jinja2 import Environment, Template
+
+_MAX_NUMBER_BITS = 1 << 16
+_MAX_TEMPLATES = 64
+
+
+class Refusal(Exception):  # noqa: N818 - a value as well: what a replay gives instead
+    """A request gives no prompt: `kind` to count by, `reason` for a person, no prompt text."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Refusal, (self.kind, self.reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateFacts:
+    """What the syntax tree of a template says.
+
+    reads_clock    it names `strftime_now`
+    uses_random    it chooses at random, so no rendering can be replayed
+    reads_parts    it walks through the parts of a message's content; others print them as they are
+    """
+
+    reads_clock: bool
+    uses_random: bool
+    reads_parts: bool
+
+
+class _TooMuch(BaseException):
+    """The template's output, or one value in it, is larger than allowed."""
+
+
+class _ClockUnknown(BaseException):
+    """The template asks for the time of a request whose arrival isn't known."""
+
+
+class TemplateRenderer:
+    """Renders chats with transformers' renderer.
+
+    `time_zone` is the server's, for templates that print the date. `time_limit_s` (CPU seconds)
+    and `max_characters` bound one rendering.
+    """
+
+    def __init__(
+        self,
+        *,
+        time_zone: datetime.tzinfo = datetime.UTC,
+        time_limit_s: float = 5.0,
+        max_characters: int = 64 << 20,
+    ) -> None:
+        self._time_zone = time_zone
+        self._time_limit_s = time_limit_s
+        self._max_characters = max_characters
+        self._arrival_s: float | None = None
+        self._clock_was_read = False
+        self._templates: OrderedDict[str, Template | Refusal] = OrderedDict()
+        self._facts: dict[str, TemplateFacts] = {}
+        self._render, self._new_environment = _transformers_renderer(self._compiled)
+
+    @property
+    def clock_was_read(self) -> bool:
+        """Say whether the last rendering asked for the time."""
+        return self._clock_was_read
+
+    def check(self, template: str) -> None:
+        """Raise Refusal, with the line, if the template isn't valid."""
+        self._compiled(template)
+
+    def facts(self, template: str) -> TemplateFacts:
+        """Return what the template's syntax tree says. Raises Refusal if it isn't valid."""
+        if template not in self._facts:
+            compiled = self._compiled(template)
+            if len(self._facts) >= _MAX_TEMPLATES:
+                self._facts.clear()
+            with time_limit(self._time_limit_s):
+                self._facts[template] = _facts_of(compiled.environment, template)
+        return self._facts[template]
+
+    def render(
+        self,
+        template: str,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None,
+        documents: Sequence[Mapping[str, Any]] | None,
+        add_generation_prompt: bool,
+        continue_final_message: bool | str,
+        arrival_s: float | None,
+        variables: Mapping[str, Any],
+    ) -> str:
+        """Return the prompt's text. Raises Refusal with the kind, the reason and the line.
+
+        `arrival_s` (Unix time, seconds) is what the clock shows; None makes asking it a refusal.
+        """
+        self._arrival_s = arrival_s
+        self._clock_was_read = False
+        if self.facts(template).uses_random:
+            raise Refusal(
+                "template-random", "the chat template chooses at random: it can't be replayed"
+            )
+        try:
+            with time_limit(self._time_limit_s):
+                rendered, _ = self._render(
+                    [list(messages)],
+                    tools=None if tools is None else list(tools),
+                    documents=None if documents is None else list(documents),
+                    chat_template=template,
+                    continue_final_message=continue_final_message,
+                    add_generation_prompt=add_generation_prompt,
+                    **variables,
+                )
+        except Refusal:
+            raise
+        except (Exception, OutOfTime, _TooMuch, _ClockUnknown) as error:
+            raise self._refusal(error) from None
+        text: str = rendered[0]
+        return text
+
+    # --- the template's environment
+
+    def _compiled(self, source: str) -> Template:
+        found = self._templates.get(source)
+        if found is None:
+            try:
+                with time_limit(self._time_limit_s):
+                    found = self._compile(source)
+            except (Exception, OutOfTime, _TooMuch) as error:
+                found = self._refusal(error)
+            self._templates[source] = found
+            if len(self._templates) > _MAX_TEMPLATES:
+                self._templates.popitem(last=False)
+        if isinstance(found, Refusal):
+            raise Refusal(found.kind, found.reason)
+        return found
+
+    def _compile(self, source: str) -> Template:
+        environment: Any = self._new_environment()
+        environment.globals["strftime_now"] = self._strftime_now
+        environment.globals.pop("lipsum", None)
+        # Operators whose result can be endless are checked first, and not folded at compile time.
+        environment.intercepted_binops = frozenset({"+", "*", "**", "%"})
+        environment.binop_table = {
+            **environment.binop_table,
+            "+": self._add,
+            "*": self._multiply,
+            "**": self._power,
+            "%": self._modulo,
+        }
+        environment.concat = self._concat
+        template: Template = environment.from_string(source)
+        # `~` compiles to a call of this global of the generated module.
+        names = template.root_render_func.__globals__
+        names["str_join"] = self._join
+        names["concat"] = self._concat
+        return template
+
+    def _strftime_now(self, layout: str) -> str:
+        self._clock_was_read = True
+        if self._arrival_s is None:
+            raise _ClockUnknown
+        arrival = datetime.datetime.fromtimestamp(self._arrival_s, self._time_zone)
+        # Servers call datetime.now(), which has no zone: %z and %Z print nothing.
+        return arrival.replace(tzinfo=None).strftime(layout)
+
+    def _concat(self, parts: Iterable[str]) -> str:
+        kept: list[str] = []
+        num_characters = 0
+        for part in parts:
+            num_characters += len(part)
+            if num_characters > self._max_characters:
+                raise _TooMuch
+            kept.append(part)
+        return "".join(kept)
+
+    def _join(self, values: Iterable[Any]) -> str:
+        return self._concat(map(str, values))
+
+    def _add(self, left: Any, right: Any) -> Any:
+        if _length(left) + _length(right) > self._max_characters:
+            raise _TooMuch
+        return operator.add(left, right)
+
+    def _multiply(self, left: Any, right: Any) -> Any:
+        for value, times in ((left, right), (right, left)):
+            if isinstance(times, int) and _length(value) * times > self._max_characters:
+                raise _TooMuch
+        if _bits(left) + _bits(right) > _MAX_NUMBER_BITS:
+            raise _TooMuch
+        return operator.mul(left, right)
+
+    def _power(self, left: Any, right: Any) -> Any:
+        if isinstance(right, int) and _bits(left) * right > _MAX_NUMBER_BITS:
+            raise _TooMuch
+        return operator.pow(left, right)
+
+    def _modulo(self, left: Any, right: Any) -> Any:
+        if isinstance(left, str):
+            widths = right if isinstance(right, tuple) else (right,)
+            if _has_large_number(left) or ("*" in left and any(_bits(w) > 16 for w in widths)):
+                raise _TooMuch
+        return operator.mod(left, right)
+
+    # --- errors
+
+    def _refusal(self, error: BaseException) -> Refusal:
+        from jinja2 import TemplateError, TemplateSyntaxError
+        from jinja2.exceptions import SecurityError, TemplateRuntimeError
+
+        line = error.lineno if isinstance(error, TemplateSyntaxError) else _line_of(error)
+        place = "the chat template" if line is None else f"the chat template, line {line},"
+        if isinstance(error, OutOfTime):
+            return Refusal("template-timeout", f"{place} runs longer than {self._time_limit_s:g} s")
+        if isinstance(error, (_TooMuch, MemoryError)):
+            return Refusal(
+                "template-too-large",
+                f"{place} builds more than {self._max_characters:,} characters",
+            )
+        if isinstance(error, _ClockUnknown):
+            return Refusal(
+                "unknown-clock", f"{place} asks for the date, and the arrival time isn't recorded"
+            )
+        if isinstance(error, SecurityError):
+            return Refusal("template-forbidden", f"{place} does what the sandbox forbids")
+        if isinstance(error, TemplateSyntaxError):
+            return Refusal("template-error", f"{place} isn't valid Jinja")
+        if type(error) is TemplateError:  # raise_exception(), whose message may hold the prompt
+            return Refusal("template-refused", f"{place} refuses this chat (raise_exception)")
+        kind = type(error).__name__
+        if isinstance(error, TemplateRuntimeError):
+            return Refusal("template-error", f"{place} can't render this chat: {kind}")
+        if line is None:
+            return Refusal("template-error", f"this chat can't be rendered: {kind}")
+        return Refusal("template-error", f"{place} fails on this chat: {kind}")
+
+
+def _transformers_renderer(
+    compiled: Callable[[str], Template],
+) -> tuple[Callable[..., tuple[list[str], Any]], Callable[[], Environment]]:
+    """Return transformers' renderer with `compiled` as its compile step, and a maker of sandboxes.
+
+    The function's code stays transformers' own; only the name that it looks its compiler up by is
+    bound to ours, in a copy of its module's names.
+    """
+    import os
+
+    # It says on stderr that PyTorch is missing, which is meant.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    from transformers.utils import chat_template_utils as module
+
+    try:
+        names = {**vars(module), "_compile_jinja_template": compiled}
+        original = module.render_jinja_template
+        render = types.FunctionType(
+            original.__code__, names, argdefs=original.__defaults__, closure=original.__closure__
+        )
+        render.__kwdefaults__ = original.__kwdefaults__
+        new_template = module._cached_compile_jinja_template
+        new_template("")
+    except AttributeError as error:
+        raise IncompleteError(
+            f"this version of transformers can't render templates for replay: {error}",
+            hint="transformers 5.24 is known to work",
+        ) from None
+    return render, lambda: new_template("").environment
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, (str, list, tuple)) else 0
+
+
+def _bits(value: Any) -> int:
+    return value.bit_length() if isinstance(value, int) else 0
+
+
+def _has_large_number(text: str) -> bool:
+    digits = 0
+    for character in text:
+        digits = digits + 1 if character.isdigit() else 0
+        if digits > 5:
+            return True
+    return False
+
+
+def _line_of(error: BaseException) -> int | None:
+    """Return the line of the template where an error was raised, the innermost one."""
+    line = None
+    step = error.__traceback__
+    while step is not None:
+        names = step.tb_frame.f_globals
+        if "__jinja_exception__" in names:  # jinja has rewritten the frame
+            line = step.tb_lineno
+        elif (template := names.get("__jinja_template__")) is not None:
+            line = template.get_corresponding_lineno(step.tb_lineno)
+        step = step.tb_next
+    return line
+
+
+def _facts_of(environment: Environment, source: str) -> TemplateFacts:
+    from jinja2 import nodes
+
+    tree = environment.parse(source)
+    names = {node.name for node in tree.find_all(nodes.Name)}
+    filters = {node.name for node in tree.find_all(nodes.Filter)}
+    # Variables that can hold a message's content: what is set from it, and what macros are given.
+    held = {"content"}
+    for macro in tree.find_all(nodes.Macro):
+        held |= {argument.name for argument in macro.args}
+    for assignment in tree.find_all(nodes.Assign):
+        if _mentions_content(assignment.node, held) and isinstance(assignment.target, nodes.Name):
+            held.add(assignment.target.name)
+    return TemplateFacts(
+        reads_clock="strftime_now" in names,
+        uses_random="random" in filters or "lipsum" in names,
+        reads_parts=any(_mentions_content(loop.iter, held) for loop in tree.find_all(nodes.For)),
+    )
+
+
+def _mentions_content(node: Any, held: set[str]) -> bool:
+    """Say whether an expression is a message's content, perhaps filtered or sliced."""
+    from jinja2 import nodes
+
+    if isinstance(node, nodes.Name):
+        return node.name in held
+    if isinstance(node, nodes.Getattr):
+        return node.attr == "content"
+    if isinstance(node, nodes.Getitem):
+        if isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str):
+            return node.arg.value == "content"
+        return _mentions_content(node.node, held)
+    if isinstance(node, nodes.Filter) and node.node is not None:
+        return _mentions_content(node.node, held)
+    return False
