@@ -6,7 +6,8 @@ The first tier is the engine's own; the figures of a profile that has no tier na
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from prefixaudit.core.identity import IDENTITY_FIELDS
@@ -58,6 +59,7 @@ class HashFacts:
                 all processes; "random" differs by process; "fixed-unless-xxhash"; "process-hash"
                 Python's hash of a string or None
     published   the form in which a hash is published in events or stored as a key
+    forms       how this release writes each part, by names that the recipe knows
     """
 
     recipe: str
@@ -65,6 +67,7 @@ class HashFacts:
     root: str
     unset_seed: UnsetSeed
     published: str
+    forms: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ in this one too.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from importlib.resources.abc import Traversable
 from typing import Any, Final, get_args
@@ -198,7 +199,7 @@ def _tier(
     kind: Any = table.text("kind", choices=_choices(TierKind))
     key = _key(table.table("key"))
     ambiguities = _ambiguities(table.table("ambiguities"))
-    hashing = _hash(table.table("hash")) if "hash" in table else None
+    hashing = _hash(table.table("hash"), host) if "hash" in table else None
     not_in_key = table.texts("not_in_key", default=())
     if chain_of is not None and chain_of in ENGINES and chain_of != engine:
         chain = _chain_tier(chain_of, version if follows_version else None, host)
@@ -251,15 +252,47 @@ def _ambiguities(table: Table) -> tuple[Ambiguity, ...]:
     return tuple(found)
 
 
-def _hash(table: Table) -> HashFacts:
+def _hash(table: Table, host: EngineProfile | None) -> HashFacts:
     unset_seed: Any = table.text("unset_seed", choices=_choices(UnsetSeed))
-    return HashFacts(
+    host_name = table.text("host", default=None, choices=tuple(ENGINES))
+    facts = HashFacts(
         recipe=table.text("recipe"),
         algorithms=table.texts("algorithms", default=()),
         root=table.text("root"),
         unset_seed=unset_seed,
         published=table.text("published"),
+        forms=_forms(table.table("forms")),
     )
+    if host_name is None or host_name not in ENGINES:
+        return facts
+    return _with_host(facts, _chain_tier(host_name, None, host).hash)
+
+
+def _with_host(facts: HashFacts, host: HashFacts | None) -> HashFacts:
+    """Add the algorithms of the engine that lends its functions, and its root's rule for them.
+
+    (LMCache: vLLM's `init_none_hash` came with 0.10.0; before, the first prefix was 0. Either
+    name of the CBOR algorithm stands for the one that vLLM has.)
+    """
+    assert host is not None, "an engine that lends hash functions has none"
+    lent = [name for name in host.algorithms if name not in facts.algorithms]
+    if "sha256_cbor" in lent and "sha256_cbor_64bit" not in lent:
+        lent.append("sha256_cbor_64bit")
+    has_root = host.forms.get("root") == "hashed-seed"
+    return replace(
+        facts,
+        algorithms=(*facts.algorithms, *lent),
+        unset_seed=host.unset_seed,
+        forms={
+            **facts.forms,
+            "hash": host.forms.get("hash", ""),
+            "root": "host" if has_root else "zero",
+        },
+    )
+
+
+def _forms(table: Table) -> dict[str, str]:
+    return {name: table.text(name) for name in table}
 
 
 def _pool(table: Table) -> PoolFacts:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from prefixaudit.errors import UsageError
+from prefixaudit.errors import PrefixAuditError, UsageError
 from prefixaudit.registry import Registry
 from prefixaudit.verify._verifier import GoldenFile, Mismatch, NotReproduced, Tally, Verifier
 
@@ -199,11 +199,16 @@ def _verify_file(
         )
         if tally.num_cases == 0 and not tally.not_reproduced:
             found.problems.append(FileProblem(name=name, reason=f"{kind}: holds no case"))
+    except PrefixAuditError as error:
+        found.problems.append(FileProblem(name=name, reason=f"{kind}: {_place(tally)}{error}"))
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        place = f"case {tally.current_case}: " if tally.current_case else ""
-        reason = f"{kind}: {place}{type(error).__name__}: {error}"
+        reason = f"{kind}: {_place(tally)}{type(error).__name__}: {error}"
         found.problems.append(FileProblem(name=name, reason=reason))
     _count(kind, version, verifiers[kind], tally, found)
+
+
+def _place(tally: Tally) -> str:
+    return f"case {tally.current_case}: " if tally.current_case else ""
 
 
 def _count(kind: str, version: str, verifier: Verifier, tally: Tally, found: _Findings) -> None:
