@@ -143,7 +143,6 @@ def full_report(
     trace: BlockTrace,
     deployment: Deployment,
     setting: GeneratedSetting,
-    replay_notes: tuple[str, ...],
 ) -> Report:
     model = deployment.model
     kv_bytes = kv_bytes_per_token(deployment)
@@ -230,7 +229,7 @@ def full_report(
         cached_agreement=compared.agreement(),
         generated=_generated_facts(gathered, trace, setting),
         unknown_fields=figures.unknown_fields(trace),
-        replay_notes=replay_notes,
+        replay_notes=gathered.replay.notes,
         notes=notes_for(gathered, trace, deployment, setting, fields),
         rows=_rows(gathered, trace, simulated.lookups, per_request, saved_per_request),
         incomplete=_incomplete(gathered, trace.num_requests),
@@ -341,7 +340,6 @@ def empty_report(
     gathered: Gathered,
     deployment: Deployment,
     setting: GeneratedSetting,
-    replay_notes: tuple[str, ...],
 ) -> Report:
     """Return the report of a log of which nothing could be replayed."""
     nothing = Hits(
@@ -384,7 +382,7 @@ def empty_report(
         cached_agreement=None,
         generated=_generated_facts(gathered, None, setting),
         unknown_fields=(),
-        replay_notes=replay_notes,
+        replay_notes=gathered.replay.notes,
         notes=(),
         rows=RequestRows(
             paths=tuple(rows.paths),

@@ -56,7 +56,7 @@ def pool_hits(
     prefill_flops: float | None,
     by_ids: bool,
 ) -> Hits:
-    """Return the figures of one pool size; `by_ids` for logs of block ids (see core.report.Hits)."""
+    """Return the figures of one pool size; `by_ids` for logs of block ids (core.report.Hits)."""
     share = None
     if flops_saved is not None and prefill_flops:
         share = flops_saved / prefill_flops

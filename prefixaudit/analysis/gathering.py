@@ -7,18 +7,21 @@ a skipped record, so that nothing is lost between reading and the report.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from prefixaudit.chain import TraceBuilder
 from prefixaudit.core.prompt import Prompt
 from prefixaudit.core.report import Agreement
-from prefixaudit.core.request import BlockHashes, LengthOnly, Request, Skipped, TokenIds, Usage
+from prefixaudit.core.request import BlockHashes, Request, Skipped, TokenIds
 from prefixaudit.core.trace import BlockTrace
 from prefixaudit.core.unknown import UNKNOWN
 from prefixaudit.deployment import Deployment
 from prefixaudit.errors import IncompleteError
+from prefixaudit.logs import LogStream
+from prefixaudit.prompts import ReplayRun, ReplayStatistics
 
 BlockSizeOrigin = Literal["deployment", "engine", "trace", "assumed"]
 
@@ -95,7 +98,8 @@ class Rows:
 class Gathered:
     """All that was learned on the way from the logs to the trace."""
 
-    stream: Any
+    stream: LogStream
+    replay: ReplayStatistics
     trace: BlockTrace | None
     rows: Rows
     skipped: tuple[Skipped, ...]
@@ -110,10 +114,29 @@ class Gathered:
     num_approximate: int
 
 
+class _Remembered:
+    """Completes requests on their way into the replay, and remembers them until they come out."""
+
+    def __init__(self, items: Iterable[Request | Skipped], deployment: Deployment) -> None:
+        self._items = items
+        self._complete = deployment.complete
+        self.waiting: deque[Request | None] = deque()
+
+    def __iter__(self) -> Iterator[Request | Skipped]:
+        for item in self._items:
+            if isinstance(item, Skipped):
+                self.waiting.append(None)
+                yield item
+            else:
+                request = self._complete(item)
+                self.waiting.append(request)
+                yield request
+
+
 def gather(
-    stream: Any,
+    stream: LogStream,
     deployment: Deployment,
-    replay: Callable[[Request], Prompt | Skipped],
+    replay: Callable[[Iterable[Request | Skipped]], ReplayRun],
     *,
     cache_generated: bool,
     progress: Progress,
@@ -130,22 +153,20 @@ def gather(
     lengths = Compared()
     num_tokens = num_with_answer = num_by_length = num_approximate = num_requests = 0
 
-    def skip(item: Skipped, request: Request | None = None) -> None:
+    def skip(item: Skipped, request: Request | None) -> None:
         if request is not None:
             rows.skipped_request_ids[len(rows)] = request.request_id
         rows.add(item, -1 - len(skipped))
         skipped.append(item)
 
-    complete = deployment.complete
-    for item in stream:
-        if isinstance(item, Skipped):
-            skip(item)
-            continue
-        request = complete(item)
-        prompt = replay(request)
+    remembered = _Remembered(stream, deployment)
+    run = replay(remembered)
+    for prompt in run:
+        origin_request = remembered.waiting.popleft()
         if isinstance(prompt, Skipped):
-            skip(prompt, request)
+            skip(prompt, origin_request)
             continue
+        request = prompt.request
         if builder is None:
             trace_blocks = isinstance(prompt.tokens, BlockHashes)
             block_size, origin = choose_block_size(deployment, prompt)
@@ -162,21 +183,21 @@ def gather(
         usage = request.usage
         reported = usage.num_cached_tokens
         reported_cached.append(reported if isinstance(reported, int) else _NOT_REPORTED)
-        if not trace_blocks:
-            expected = usage.num_prompt_tokens
-            if isinstance(expected, int) and not isinstance(request.prompt, TokenIds | LengthOnly):
-                lengths.add(prompt.num_prompt_tokens, expected)
+        expected = usage.num_prompt_tokens
+        if isinstance(expected, int) and not isinstance(request.prompt, BlockHashes | TokenIds):
+            lengths.add(prompt.num_prompt_tokens, expected)
         if prompt.is_approximate:
             num_approximate += 1
         if prompt.generated_token_ids is not UNKNOWN:
             num_with_answer += 1
-        elif _has_answer_length(usage):
+        elif isinstance(usage.num_completion_tokens, int):
             num_by_length += 1
         if not num_requests % _PROGRESS_REQUESTS:
             progress.update(stream.num_bytes_read, stream.num_bytes_total, num_requests, num_tokens)
     progress.stage("building the block tree")
     return Gathered(
         stream=stream,
+        replay=run.statistics,
         trace=builder.finish() if builder is not None and num_requests else None,
         rows=rows,
         skipped=tuple(skipped),
@@ -205,13 +226,3 @@ def choose_block_size(deployment: Deployment, first: Prompt | None) -> tuple[int
     if deployment.engine is not None:
         return deployment.engine.default_block_size, "engine"
     return ASSUMED_BLOCK_SIZE, "assumed"
-
-
-def _has_answer_length(usage: Usage) -> bool:
-    return isinstance(usage.num_completion_tokens, int)
-
-
-def log_paths(paths: Sequence[str]) -> str:
-    """Return the paths for a message: the first ones, and how many more there are."""
-    shown = ", ".join(paths[:3])
-    return shown if len(paths) <= 3 else f"{shown} and {len(paths) - 3} more"

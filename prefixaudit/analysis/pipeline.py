@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Literal
 
 from prefixaudit.analysis.gathering import Progress, gather
 from prefixaudit.core.report import Report
+from prefixaudit.core.request import Request, Skipped
 from prefixaudit.deployment import Deployment
+from prefixaudit.errors import ConfigurationError
+from prefixaudit.prompts import (
+    AS_SENT,
+    SGLANG,
+    VLLM,
+    ReplayOptions,
+    ReplayRun,
+    replay_many,
+)
 
-if TYPE_CHECKING:
-    from prefixaudit.prompts import Replayer
+# A process takes about a second to start and replays a few megabytes a second.
+_BYTES_WORTH_A_PROCESS: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,15 +72,57 @@ def analyse(
     progress = progress or Quiet()
     setting = _generated_setting(options, deployment)
     stream = read_logs(paths, ReadOptions(log_format=options.log_format))
-    replayer = _replayer(deployment, options, cache_generated=setting != "off")
+    replay_options = replay_options_for(deployment, encode_generated=setting != "off")
+
+    def replay(items: Iterable[Request | Skipped]) -> ReplayRun:
+        return replay_many(
+            items, deployment.model_dir, replay_options, jobs=_jobs(options, stream.num_bytes_total)
+        )
+
     gathered = gather(
-        stream, deployment, replayer.replay, cache_generated=setting != "off", progress=progress
+        stream, deployment, replay, cache_generated=setting != "off", progress=progress
     )
     progress.stage("simulating the pool")
-    notes = tuple(replayer.statistics.notes)
     if gathered.trace is None:
-        return empty_report(gathered, deployment, setting, notes)
-    return full_report(gathered, gathered.trace, deployment, setting, notes)
+        return empty_report(gathered, deployment, setting)
+    return full_report(gathered, gathered.trace, deployment, setting)
+
+
+def replay_options_for(deployment: Deployment, *, encode_generated: bool = True) -> ReplayOptions:
+    """Return how prompts are replayed under a deployment: template, server's rules, time zone."""
+    engine = None if deployment.engine is None else deployment.engine.name
+    rules = {"vllm": VLLM, "sglang": SGLANG}.get(engine or "", AS_SENT)
+    changes: dict[str, Any] = dict(deployment.rendering.server_rules)
+    rules = replace(rules, **changes)
+    template = None
+    if deployment.chat_template is not None:
+        template = _template_text(deployment.chat_template)
+    return ReplayOptions(
+        chat_template=template,
+        time_zone=deployment.rendering.time_zone,
+        rules=rules,
+        encode_generated=encode_generated,
+    )
+
+
+def _template_text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{path}: can't be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(
+            f"{path}: byte {error.start} is not UTF-8; chat templates are UTF-8"
+        ) from None
+
+
+def _jobs(options: AnalysisOptions, num_bytes: int | None) -> int:
+    """Return the processes to replay in: not more than cores, one for each 32 MiB of the log."""
+    if options.jobs is not None:
+        return options.jobs
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    worth = 1 if num_bytes is None else 1 + num_bytes // _BYTES_WORTH_A_PROCESS
+    return max(1, min(cores or 1, worth))
 
 
 def _generated_setting(
@@ -77,11 +131,3 @@ def _generated_setting(
     if options.cache_generated != "auto" or deployment.cache_generated is None:
         return options.cache_generated
     return "on" if deployment.cache_generated else "off"
-
-
-def _replayer(
-    deployment: Deployment, options: AnalysisOptions, *, cache_generated: bool
-) -> Replayer:
-    from prefixaudit.prompts import Replayer
-
-    return Replayer(deployment.model_dir)

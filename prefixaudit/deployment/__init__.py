@@ -7,13 +7,14 @@ knows stays UNKNOWN.
 
 from prefixaudit.deployment.file import DEPLOYMENT_FILE, find_deployment, load_deployment
 from prefixaudit.deployment.tenant import TenantRule, key_digest
-from prefixaudit.deployment.value import Capacity, Deployment, Overrides
+from prefixaudit.deployment.value import Capacity, Deployment, Overrides, Rendering
 
 __all__ = [
     "DEPLOYMENT_FILE",
     "Capacity",
     "Deployment",
     "Overrides",
+    "Rendering",
     "TenantRule",
     "find_deployment",
     "key_digest",

@@ -1,4 +1,4 @@
-"""Reads prefixaudit.toml. All keys are optional; paths are relative to the file.
+r"""Reads prefixaudit.toml. All keys are optional; paths are relative to the file.
 
     [model]
     path = "models/harbor"         # folder with config.json, tokenizer.json, chat template
@@ -18,6 +18,13 @@
     hash_algorithm = "sha256"      # facts for exact hashes; checked by the engine's profile
     hash_seed = "0"
     cache_generated = true         # do answers enter the pool? default: where the log has them
+
+    [rendering]                    # what the server does to a chat; default: the engine's way
+    time_zone = "UTC"              # the server's, for templates that print the date
+    null_content = "keep"          # null reaches the template; "drop": the key is left out; "empty"
+    tool_arguments = "as-sent"     # or "object": the text that the model wrote is parsed
+    content_parts = "auto"         # "as-sent", "join"; auto: joined where the template wants text
+    part_separator = "\n"         # between joined parts
 
     [pool]                         # one of the three; none is an endless pool
     capacity_blocks = 21400
@@ -39,6 +46,7 @@ All problems of a file are reported at once, with their lines.
 
 from __future__ import annotations
 
+import zoneinfo
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -53,7 +61,7 @@ from prefixaudit.deployment.model_folder import (
     read_model_config,
 )
 from prefixaudit.deployment.tenant import TenantRule, source_problem
-from prefixaudit.deployment.value import Capacity, Deployment, Overrides
+from prefixaudit.deployment.value import Capacity, Deployment, Overrides, Rendering
 from prefixaudit.errors import ConfigurationError, UsageError
 from prefixaudit.tables import Table, TomlDocument
 
@@ -67,6 +75,12 @@ _MODEL_IDENTITY: Final = {
     "quantization": "quantization",
     "kv_cache_dtype": "kv_cache_dtype",
     "kv_scales": "kv_scales",
+}
+_SERVER_RULES: Final[Mapping[str, tuple[str, ...] | None]] = {
+    "null_content": ("keep", "drop", "empty"),
+    "tool_arguments": ("as-sent", "object"),
+    "content_parts": ("auto", "as-sent", "join"),
+    "part_separator": None,
 }
 _NO_DTYPE: Final = ("dtype", "kv_cache_dtype")
 
@@ -149,6 +163,7 @@ def _read_file(path: Path) -> Deployment:
     model, identity = _read_model(root.table("model"), folder)
     identity = identity.filled(_read_identity(root.table("identity"), identity))
     engine = _read_engine(root.table("engine"))
+    rendering = _read_rendering(root.table("rendering"))
     capacity = _read_pool(root.table("pool"))
     tenant_rule = _read_tenant(root.table("tenant"))
     domains = _read_trust_domains(root.table("trust_domains")) if "trust_domains" in root else None
@@ -156,6 +171,7 @@ def _read_file(path: Path) -> Deployment:
     return Deployment(
         path=path,
         identity=identity,
+        rendering=rendering,
         capacity=capacity,
         tenant_rule=tenant_rule,
         trust_domains=domains,
@@ -217,6 +233,20 @@ def _read_engine(table: Table) -> dict[str, Any]:
         "block_size": table.integer("block_size", default=None, minimum=1, maximum=1 << 20),
         "cache_generated": table.boolean("cache_generated", default=None),
     }
+
+
+def _read_rendering(table: Table) -> Rendering:
+    time_zone = table.text("time_zone", default="UTC")
+    try:
+        zoneinfo.ZoneInfo(time_zone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        table.problem("time_zone", f"unknown time zone '{time_zone}'; expected an IANA name")
+    rules = {
+        key: value
+        for key, choices in _SERVER_RULES.items()
+        if (value := table.text(key, default=None, choices=choices)) is not None
+    }
+    return Rendering(time_zone=time_zone, server_rules=rules)
 
 
 def _read_pool(table: Table) -> Capacity | None:

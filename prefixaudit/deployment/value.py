@@ -36,6 +36,18 @@ class Capacity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rendering:
+    """What the server does when it renders a chat, where the file says so.
+
+    `time_zone` is the server's (IANA name). `server_rules` replaces rules of the engine's server by
+    name: null_content, tool_arguments, content_parts, part_separator (see prompts.ServerRules).
+    """
+
+    time_zone: str = "UTC"
+    server_rules: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
     """Settings given as options; they win over the file. None is: not given."""
 
@@ -63,6 +75,7 @@ class Deployment:
     model_problem: str | None = None
     max_model_len: int | None = None
     chat_template: Path | None = None
+    rendering: Rendering = field(default_factory=Rendering)
     engine: EngineProfile | None = None
     engine_settings: Mapping[str, str] = field(default_factory=dict)
     block_size: int | None = None
