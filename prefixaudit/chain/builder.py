@@ -24,6 +24,15 @@ _BATCH_BLOCKS = 262_144
 _NO_LABELS = np.empty(0, dtype=np.int64)
 
 
+def _num_output_tokens(prompt: Prompt) -> int:
+    """Return the answer's length, as its ids or the server have it; -1 where neither does."""
+    answer = prompt.generated_token_ids
+    if answer is not None and answer is not UNKNOWN:
+        return len(answer)
+    reported = prompt.request.usage.num_completion_tokens
+    return -1 if reported is None or reported is UNKNOWN else reported
+
+
 class TraceBuilder:
     """Builds the BlockTrace of a log, prompt by prompt.
 
@@ -64,6 +73,7 @@ class TraceBuilder:
         self._num_blocks = array("i")
         self._num_prompt_tokens = array("q")
         self._num_generated_tokens = array("q")
+        self._num_output_tokens = array("q")
         self._arrival_s = array("d")
         self._identity = array("i")
         self._session = array("i")
@@ -95,6 +105,7 @@ class TraceBuilder:
         self._num_blocks.append(len(low))
         self._num_prompt_tokens.append(prompt.num_prompt_tokens)
         self._num_generated_tokens.append(num_generated)
+        self._num_output_tokens.append(_num_output_tokens(prompt))
         arrival_s = request.arrival_s
         self._arrival_s.append(float("nan") if arrival_s is UNKNOWN else arrival_s)
         self._identity.append(self._identities.setdefault(request.identity, len(self._identities)))
@@ -130,6 +141,7 @@ class TraceBuilder:
             num_blocks=np.array(self._num_blocks, dtype=np.int32),
             num_prompt_tokens=np.array(self._num_prompt_tokens, dtype=np.int64),
             num_generated_tokens=np.array(self._num_generated_tokens, dtype=np.int64),
+            num_output_tokens=np.array(self._num_output_tokens, dtype=np.int64),
             arrival_s=np.array(self._arrival_s, dtype=np.float64),
             identity=np.array(self._identity, dtype=np.int32),
             session=np.array(self._session, dtype=np.int32),

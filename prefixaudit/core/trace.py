@@ -53,6 +53,7 @@ class BlockTrace:
     num_blocks         int32    full blocks of prompt and cached answer together
     num_prompt_tokens  int64
     num_generated_tokens int64  tokens of the answer that follow the prompt in the pool
+    num_output_tokens  int64    length of the whole answer, -1 where unknown
     arrival_s          float64  NaN where unknown
     identity           int32    position in `identities`
     session            int32    equal for requests of one session, -1 where unknown
@@ -70,6 +71,7 @@ class BlockTrace:
     num_blocks: Int32Array
     num_prompt_tokens: Int64Array
     num_generated_tokens: Int64Array
+    num_output_tokens: Int64Array
     arrival_s: Float64Array
     identity: Int32Array
     session: Int32Array
