@@ -144,7 +144,7 @@ class _Keys:
     media_form: str
     salt: tuple[Any, ...]
     prompt_embeds: Sequence[bytes] | None
-    is_embeds_tagged: bool
+    embeds_form: str
 
     def of_block(self, start: int, end: int) -> tuple[Any, ...] | None:
         """Return the keys of the tokens [start, end), None if there are none."""
@@ -154,8 +154,7 @@ class _Keys:
         if start == 0:
             keys += self.salt
         if self.prompt_embeds is not None:
-            digest = hashlib.sha256(b"".join(self.prompt_embeds[start:end])).digest()
-            keys += ((_EMBEDS_TAG, digest),) if self.is_embeds_tagged else (digest,)
+            keys += (self._embeds(b"".join(self.prompt_embeds[start:end])),)
         return keys or None
 
     def of_chain(
@@ -165,6 +164,12 @@ class _Keys:
         if not lookahead:
             return self.of_block(start, end)
         return (self.of_block(start, end + lookahead), *tokens[end : end + lookahead])
+
+    def _embeds(self, rows: bytes) -> object:
+        if self.embeds_form == "rows":
+            return rows
+        digest = hashlib.sha256(rows).digest()
+        return digest if self.embeds_form == "digest" else (_EMBEDS_TAG, digest)
 
     def _medium(self, span: MediaSpan, start: int) -> object:
         identifier = self.identifiers[self.media.index(span)]
@@ -193,7 +198,7 @@ def _keys(facts: HashFacts, options: ChainOptions, num_tokens: int) -> _Keys:
     if options.cache_salt and salt_form != "none":
         own = _own(options.cache_salt)
         salt = ((_SALT_TAG, own),) if salt_form == "tagged" else (own,)
-    embeds_form = form(facts, "prompt_embeds", ("none", "bare", "tagged"))
+    embeds_form = form(facts, "prompt_embeds", ("none", "rows", "digest", "tagged-digest"))
     embeds = None if embeds_form == "none" else options.prompt_embeds
     if embeds is not None and len(embeds) != num_tokens:
         raise UsageError(f"{len(embeds)} rows of prompt embeddings for {num_tokens} tokens")
@@ -204,7 +209,7 @@ def _keys(facts: HashFacts, options: ChainOptions, num_tokens: int) -> _Keys:
         media_form=media_form,
         salt=salt,
         prompt_embeds=embeds,
-        is_embeds_tagged=embeds_form == "tagged",
+        embeds_form=embeds_form,
     )
 
 
