@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from prefixaudit.core.request import BlockHashes, Request, TokenArray
+from prefixaudit.core.request import BlockHashes, MediaSpan, Request, TokenArray
 from prefixaudit.core.unknown import Unknown
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MediaSpan:
-    """One image, audio or video in the prompt: its content digest and its placeholder tokens."""
-
-    identifier: str
-    offset: int
-    num_tokens: int
+__all__ = ["MediaSpan", "Prompt"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

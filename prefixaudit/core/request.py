@@ -79,10 +79,20 @@ class RawText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MediaSpan:
+    """One image, audio or video in the prompt: its content digest and its placeholder tokens."""
+
+    identifier: str
+    offset: int
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TokenIds:
-    """A prompt as token ids (uint32)."""
+    """A prompt as token ids (uint32), with the media that placeholders among them stand for."""
 
     token_ids: TokenArray
+    media: tuple[MediaSpan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

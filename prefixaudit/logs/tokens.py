@@ -4,6 +4,9 @@ One object a line. A field that is absent is not recorded (UNKNOWN), one that is
 be absent; the two are never mixed up.
 
     prompt_token_ids   list of ids in 0..4294967295, the prompt as the engine saw it (required)
+    media              list of {identifier, offset, num_tokens}: the digest of each image, audio or
+                       video, and where its placeholder ids stand in the prompt; the names `mm`,
+                       `hash` and `length` are taken too
     request_id         text; `FILE:LINE` where absent
     arrival_s          seconds since 1970, or ISO 8601 text; `timestamp` is taken too, in any unit
     session_id         text: requests of one conversation
@@ -32,6 +35,7 @@ from typing import Any
 
 from prefixaudit.core.request import (
     Generated,
+    MediaSpan,
     Request,
     Source,
     TokenIds,
@@ -61,7 +65,8 @@ def _recognise(sample: Sample) -> float:
 def _parse(record: Any, source: Source) -> tuple[Request, ...]:
     if not isinstance(record, dict) or "prompt_token_ids" not in record:
         raise RecordError("no-prompt", "the record has no `prompt_token_ids`")
-    prompt = TokenIds(token_ids=token_ids(record["prompt_token_ids"], "prompt_token_ids"))
+    ids = token_ids(record["prompt_token_ids"], "prompt_token_ids")
+    prompt = TokenIds(token_ids=ids, media=_media(record, len(ids)))
     generated: Generated | None | Unknown = UNKNOWN
     if "output_token_ids" in record:
         output = record["output_token_ids"]
@@ -104,6 +109,31 @@ def _parse(record: Any, source: Source) -> tuple[Request, ...]:
     )
 
 
+def _media(record: dict[str, Any], num_tokens: int) -> tuple[MediaSpan, ...]:
+    spans = record.get("media", record.get("mm"))
+    if spans is None:
+        return ()
+    if not isinstance(spans, list) or not all(isinstance(span, dict) for span in spans):
+        raise RecordError("bad-field", "`media` is not a list of objects")
+    media = []
+    for span in spans:
+        identifier = span.get("identifier", span.get("hash"))
+        offset = span.get("offset")
+        length = span.get("num_tokens", span.get("length"))
+        if not isinstance(identifier, str):
+            raise RecordError("bad-field", "`media` holds a span without an `identifier`")
+        if type(offset) is not int or type(length) is not int or offset < 0 or length < 1:
+            raise RecordError("bad-field", "`media` holds a span without its place in the prompt")
+        if offset + length > num_tokens:
+            raise RecordError(
+                "bad-field",
+                f"`media` holds a span up to token {offset + length}; "
+                f"the prompt has {num_tokens} tokens",
+            )
+        media.append(MediaSpan(identifier=identifier, offset=offset, num_tokens=length))
+    return tuple(sorted(media, key=lambda span: span.offset))
+
+
 FORMAT = LogFormat(
     title="prefixaudit's own JSON lines of token ids",
     fields=(
@@ -112,6 +142,7 @@ FORMAT = LogFormat(
         "session_id",
         "parent_id",
         "prompt_token_ids",
+        "media",
         "output_token_ids",
         "usage",
         "identity",

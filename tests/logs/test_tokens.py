@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from prefixaudit.core.identity import IDENTITY_FIELDS
-from prefixaudit.core.request import TokenIds
+from prefixaudit.core.request import MediaSpan, TokenIds
 from prefixaudit.core.unknown import UNKNOWN
 from tests.logs.reading import read_records
 
@@ -74,3 +74,34 @@ def test_wrong_value_is_named(tmp_path: Path, record: dict[str, Any], reason: st
 
     assert skipped.reason.startswith(reason)
     assert str(skipped.source).endswith("log.jsonl:1")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"media": [{"identifier": "5c0d", "offset": 1, "num_tokens": 2}]},
+        {"mm": [{"modality": "image", "hash": "5c0d", "offset": 1, "length": 2}]},
+    ],
+)
+def test_media_have_their_digest_and_place(tmp_path: Path, record: dict[str, Any]) -> None:
+    (request,) = read_records(tmp_path, {"prompt_token_ids": [1, 9, 9, 2], **record}).requests
+
+    assert isinstance(request.prompt, TokenIds)
+    assert request.prompt.media == (MediaSpan(identifier="5c0d", offset=1, num_tokens=2),)
+
+
+@pytest.mark.parametrize(
+    "span",
+    [
+        {"offset": 0, "num_tokens": 1},
+        {"identifier": "a", "offset": 0},
+        {"identifier": "a", "offset": -1, "num_tokens": 1},
+        {"identifier": "a", "offset": 1, "num_tokens": 1},
+    ],
+)
+def test_media_without_a_digest_or_a_place_in_the_prompt_are_skipped(
+    tmp_path: Path, span: dict[str, Any]
+) -> None:
+    read = read_records(tmp_path, {"prompt_token_ids": [1], "media": [span]})
+
+    assert read.skips == [(1, "bad-field")]
