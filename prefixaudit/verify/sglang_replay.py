@@ -6,13 +6,14 @@ A request that an earlier operation dropped has no result (null), and none is co
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
 from prefixaudit.core.trace import Int64Array
 from prefixaudit.pool.eviction import POLICIES
-from prefixaudit.pool.sglang.rules import namespace_key, rules_of
+from prefixaudit.pool.sglang.rules import SglangRules, namespace_key, rules_of
 from prefixaudit.pool.sglang.scheduler import Running, SglangPool
 from prefixaudit.verify._verifier import GoldenFile, Tally, Verifier
 
@@ -34,7 +35,7 @@ class _Replay:
     """One recorded scenario, operation by operation."""
 
     def __init__(self, settings: Mapping[str, Any], engine_version: str) -> None:
-        self.rules = rules_of(engine_version)
+        self.rules = _recorded_rules(engine_version)
         self.pool = SglangPool(
             capacity_tokens=settings["pool_tokens"],
             block_size=settings["page_size"],
@@ -120,6 +121,17 @@ class _Replay:
         pages = [tuple(tokens[end - size : end]) for end in range(size, len(tokens) + 1, size)]
         ids = [self._blocks.setdefault(page, len(self._blocks)) for page in pages]
         return np.asarray(ids, dtype=np.int64)
+
+
+def _recorded_rules(engine_version: str) -> SglangRules:
+    """Return a release's rules as far as they were recorded: its tree, driven step by step.
+
+    The recorder inserts without saying what the request inserted before, so that the trees which
+    count requests count every insertion; nor does it insert the prompt once more at the end.
+    """
+    rules = rules_of(engine_version)
+    counts = "every-insertion" if rules.hit_counts == "requests" else rules.hit_counts
+    return replace(rules, hit_counts=counts, raises_prompt=False)
 
 
 def _tokens(pieces: Sequence[Sequence[int]]) -> list[int]:

@@ -21,8 +21,8 @@ class Leaf(Protocol):
 
     last_access  clock of the last lookup or insertion that passed the node
     created      clock at which the node was made, by insertion or by a split
-    num_hits     insertions that passed the node, the one that made it included; 0 in releases
-                 that don't count
+    num_hits     insertions or requests that passed the node, the one that made it included; 0 in
+                 releases that don't count
     priority     the highest priority of the requests that stored or passed the node
     """
 

@@ -1,4 +1,4 @@
-"""Least frequently used: the leaf that the fewest insertions passed goes first, then by recency.
+"""Least frequently used: the leaf with the fewest hits goes first, then by recency.
 
 SGLang's plain tree counts from 0.5.10 on; before, every count is 0 and this is `lru`.
 """

@@ -1,7 +1,7 @@
 """Segmented LRU: leaves that were never reused go first, then the reused ones, each by recency.
 
-SGLang 0.5.10 and later. A node is protected from the second insertion that passes it; a prefill
-and its end insert once each, so what a finished request stored alone can be protected already.
+SGLang 0.5.10 and later. A node is protected from its second hit on. Up to 0.5.21 a prefill and the
+end of a request are one hit each, so what a finished request stored alone is protected already.
 """
 
 from __future__ import annotations

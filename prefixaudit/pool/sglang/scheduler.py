@@ -31,6 +31,8 @@ class Running:
 
     [0, num_inserted_tokens)                    in the tree, locked
     [num_inserted_tokens, num_computed_tokens)  the request's own slots
+
+    `num_counted_blocks` of its blocks have counted it as a hit.
     """
 
     donor: int
@@ -42,6 +44,7 @@ class Running:
     num_hit_tokens: int
     num_computed_tokens: int
     num_inserted_tokens: int
+    num_counted_blocks: int = 0
 
 
 class SglangPool:
@@ -63,7 +66,7 @@ class SglangPool:
         self.num_evicted_tokens = 0
         self.num_running = 0
         self._policy = policy
-        self.tree = RadixTree(policy=policy, counts_hits=rules.counts_hits)
+        self.tree = RadixTree(policy=policy)
 
     @property
     def num_evictable_tokens(self) -> int:
@@ -143,6 +146,8 @@ class SglangPool:
         """End a request; `blocks` are the ids of the full blocks of its prompt and output."""
         full = blocks[: request.num_computed_tokens // self.block_size]
         self._insert(request, full, is_chunk=False)
+        if self.rules.raises_prompt:
+            self._raise_prompt(request, full)
         # The tail that fills no block has no place in the tree.
         num_slots = self._round_up(request.num_computed_tokens)
         self.num_free_tokens += num_slots - len(full) * self.block_size
@@ -160,7 +165,7 @@ class SglangPool:
         """Forget everything if no request runs (`flush_cache`); return whether that was done."""
         if self.num_running:
             return False
-        self.tree = RadixTree(policy=self._policy, counts_hits=self.rules.counts_hits)
+        self.tree = RadixTree(policy=self._policy)
         self.num_free_tokens = self.num_tokens
         return True
 
@@ -191,11 +196,36 @@ class SglangPool:
             blocks,
             donor=request.donor,
             priority=request.priority,
-            is_chunk=is_chunk,
+            counted_from=self._counted_from(request, len(blocks), is_chunk=is_chunk),
         )
         # What another request stored in the meantime was computed twice; one copy goes back.
         self.num_free_tokens += num_stored * self.block_size - request.num_inserted_tokens
         request.num_inserted_tokens = len(blocks) * self.block_size
+
+    def _counted_from(self, request: Running, num_blocks: int, *, is_chunk: bool) -> int:
+        """Return how many blocks of an insertion don't count it as a hit."""
+        match self.rules.hit_counts:
+            case "never":
+                return num_blocks
+            case "insertions":
+                return num_blocks if is_chunk else 0
+            case "every-insertion":
+                return 0
+            case "requests":
+                counted = request.num_counted_blocks
+                request.num_counted_blocks = max(counted, num_blocks)
+                return counted
+
+    def _raise_prompt(self, request: Running, full: Int64Array) -> None:
+        num_prompt_blocks = request.num_prompt_tokens // self.block_size
+        if 0 < num_prompt_blocks < len(full):
+            self.tree.insert(
+                request.namespace,
+                full[:num_prompt_blocks],
+                donor=request.donor,
+                priority=request.priority + 1,
+                counted_from=num_prompt_blocks,
+            )
 
     def _make_room(self, num_tokens: int) -> None:
         missing = num_tokens - self.num_free_tokens

@@ -74,9 +74,8 @@ class Node:
 class RadixTree:
     """One root a namespace; all namespaces share the eviction order."""
 
-    def __init__(self, *, policy: EvictionPolicy, counts_hits: bool) -> None:
+    def __init__(self, *, policy: EvictionPolicy) -> None:
         self._rank = policy.rank
-        self._counts_hits = counts_hits
         self._roots: dict[int, Node] = {}
         self._clock = 0
         self._num_pushed = 0
@@ -122,16 +121,15 @@ class RadixTree:
         *,
         donor: int,
         priority: int = 0,
-        is_chunk: bool = False,
+        counted_from: int = 0,
     ) -> int:
         """Store `blocks` and return how many of them had been stored before.
 
-        Blocks that are new belong to `donor`. `is_chunk`: the insertion of a prompt that isn't
-        computed to its end, which doesn't count as a hit.
+        Blocks that are new belong to `donor`. Nodes that end behind the first `counted_from` blocks
+        count a hit.
         """
         node = self.root(namespace)
         now = self._tick()
-        hits = int(self._counts_hits and not is_chunk)
         place = 0
         while place < len(blocks):
             child = node.children.get(int(blocks[place]))
@@ -142,10 +140,11 @@ class RadixTree:
             place += shared
             node = child if shared == len(child.blocks) else self._split(child, shared)
             node.priority = max(node.priority, priority)
-            node.num_hits += hits
+            node.num_hits += place > counted_from
             self._push_if_evictable(node)
         if place < len(blocks):
-            self._append(node, blocks[place:], donor=donor, priority=priority, num_hits=hits)
+            num_hits = int(len(blocks) > counted_from)
+            self._append(node, blocks[place:], donor=donor, priority=priority, num_hits=num_hits)
         return place
 
     def lock(self, node: Node) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -147,6 +148,38 @@ def test_every_slot_is_free_or_stored_or_held(
         assert pool.num_free_tokens + stored + held == capacity_tokens // block_size * block_size
         assert pool.num_free_tokens >= 0
         assert running or pool.num_evictable_tokens == stored
+
+
+# One request of two chunks and an answer, page 1: insertions of 1, 2 and 4 blocks. All three pass
+# the first node; the first of them is an unfinished chunk.
+@pytest.mark.parametrize(
+    ("version", "first", "answer"),
+    [("0.5.9", 0, 0), ("0.5.10", 2, 1), ("0.5.21", 2, 1), ("0.5.22", 1, 1), ("0.5.23", 1, 1)],
+)
+def test_what_a_node_counts_by_release(version: str, first: int, answer: int) -> None:
+    pool = new_pool(capacity_tokens=8, block_size=1, version=version)
+    _, request = pool.add(run_of(1, 2), 2, donor=0, first_tokens=1)
+    assert request is not None
+    assert pool.prefill(request, 1)
+    assert pool.extend(request, 2) == 2
+    pool.free(request, run_of(1, 2, 3, 4))
+
+    counts = [node.num_hits for node in pool.tree.match(0, run_of(1, 2, 3, 4))[0].path()]
+
+    assert (counts[-1], counts[0]) == (first, answer)
+
+
+@pytest.mark.parametrize(("version", "priorities"), [("0.5.19", [5, 5]), ("0.5.20", [5, 6])])
+def test_answer_goes_before_its_prompt_from_0_5_20(version: str, priorities: list[int]) -> None:
+    pool = new_pool(capacity_tokens=8, block_size=1, version=version)
+    _, request = pool.add(run_of(1, 2), 2, donor=0, priority=5)
+    assert request is not None
+    assert pool.extend(request, 1) == 1
+    pool.free(request, run_of(1, 2, 3))
+
+    path = pool.tree.match(0, run_of(1, 2, 3))[0].path()
+
+    assert [node.priority for node in path] == priorities
 
 
 def test_reset_needs_an_idle_pool() -> None:

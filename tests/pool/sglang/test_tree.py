@@ -16,8 +16,8 @@ def blocks(*ids: int) -> Int64Array:
     return np.asarray(ids, dtype=np.int64)
 
 
-def new_tree(policy: str = "lru", *, counts_hits: bool = True) -> RadixTree:
-    return RadixTree(policy=POLICIES[policy], counts_hits=counts_hits)
+def new_tree(policy: str = "lru") -> RadixTree:
+    return RadixTree(policy=POLICIES[policy])
 
 
 def num_stored(tree: RadixTree, *ids: int) -> int:
@@ -138,21 +138,10 @@ def test_slru_keeps_what_was_inserted_twice() -> None:
     assert num_stored(tree, 1) == 1
 
 
-def test_releases_without_hit_counts_run_lfu_as_lru() -> None:
-    tree = new_tree("lfu", counts_hits=False)
-    tree.insert(0, blocks(1), donor=0)
-    tree.insert(0, blocks(1), donor=0)
-    tree.insert(0, blocks(2), donor=1)
-
-    tree.evict(1)
-
-    assert num_stored(tree, 1) == 0
-
-
-def test_chunk_is_no_hit() -> None:
+def test_blocks_that_counted_before_count_no_hit() -> None:
     tree = new_tree("lfu")
     for _ in range(3):
-        tree.insert(0, blocks(1), donor=0, is_chunk=True)
+        tree.insert(0, blocks(1), donor=0, counted_from=1)
     tree.insert(0, blocks(2), donor=1)
 
     tree.evict(1)
