@@ -26,13 +26,16 @@ class ModelFamily:
     """Models that one function describes.
 
     `model_types` gives each claimed type the defaults of its configuration class. `containers` are
-    outer types, each with the type of its text part where the file doesn't name that.
+    outer types, each with the type of its text part where the file doesn't name that. `aliases` are
+    other names of fields, which the field's own name goes before; `superseding` old names that
+    transformers lets win.
     """
 
     title: str
     model_types: Mapping[str, Mapping[str, Any]]
     describe: Callable[[Config], ModelSpec]
     aliases: Mapping[str, str] = field(default_factory=dict)
+    superseding: Mapping[str, str] = field(default_factory=dict)
     containers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -62,6 +65,7 @@ def describe(config: Mapping[str, Any]) -> ModelSpec:
                 text,
                 defaults=family.model_types[model_type],
                 aliases=family.aliases,
+                superseding=family.superseding,
                 outer=outer,
             )
             return family.describe(reader)

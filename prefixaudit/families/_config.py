@@ -22,7 +22,8 @@ class Config:
     """The text part of a config.json with the defaults of its model type.
 
     `values` are the file's own fields, `outer` those of the level around a nested text part (empty
-    without one), `aliases` maps other spellings of a field to the one that is asked for.
+    without one), `aliases` maps other spellings of a field to the one that is asked for, which goes first;
+    `superseding` maps old names that go before the field's own.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class Config:
         *,
         defaults: Mapping[str, Any],
         aliases: Mapping[str, str] | None = None,
+        superseding: Mapping[str, str] | None = None,
         outer: Mapping[str, Any] | None = None,
     ) -> None:
         self.model_type = model_type
@@ -41,6 +43,9 @@ class Config:
         for alias, name in (aliases or {}).items():
             if alias in self._values:
                 self._values.setdefault(name, self._values[alias])
+        for old, name in (superseding or {}).items():
+            if old in self._values:
+                self._values[name] = self._values[old]
 
     def has(self, name: str) -> bool:
         """Say whether the file itself has the field, be it null."""
@@ -166,14 +171,15 @@ class Config:
 
     @property
     def tied_embeddings(self) -> bool:
-        """Say whether the LM head is the embedding; the outer level's word goes first.
+        """Say whether the LM head is the embedding.
 
-        transformers 5 ties by the configuration of the whole model; an outer level that doesn't
-        say leaves it to the text part and its class.
+        The text part's own word goes before the outer level's, and that before the class default:
+        transformers 5 writes the outer class's default beside a text part that isn't tied.
         """
-        value = self.outer.get("tie_word_embeddings")
-        if isinstance(value, bool):
-            return value
+        if not isinstance(self._values.get("tie_word_embeddings"), bool):
+            value = self.outer.get("tie_word_embeddings")
+            if isinstance(value, bool):
+                return value
         return self.flag("tie_word_embeddings")
 
     def either_level(self, name: str) -> Any:

@@ -7,6 +7,7 @@ Source: transformers 5.24, models/gemma4 (Gemma4TextConfig, Gemma4TextDecoderLay
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from prefixaudit.core.model import Attention, DenseMlp, Experts, LayerSpec, ModelSpec
@@ -67,7 +68,8 @@ def _layer(
     is_full = kind == "full_attention"
     kv_heads, head_dim = num_kv_heads(config), config.integer("head_dim")
     key_is_value = config.flag("attention_k_eq_v")
-    if is_full:
+    # transformers 5 writes `per_layer_config` instead of the global values, be it empty.
+    if is_full and not config.has("per_layer_config"):
         head_dim = config.integer("global_head_dim")
         if key_is_value:
             kv_heads = config.optional_integer("num_global_key_value_heads") or kv_heads
@@ -109,11 +111,12 @@ def _layer(
 
 def _override(config: Config, index: int) -> dict[str, Any]:
     """Return what `per_layer_config` (transformers 5) changes in a layer."""
-    table = config.table("per_layer_config")
-    if table is None:
-        return {}
-    given = table.get(str(index))
-    return dict(given) if isinstance(given, dict) else {}
+    table = config.table("per_layer_config") or {}
+    for number, given in table.items():
+        # Numbers are padded with zeros.
+        if str(number).isdigit() and int(number) == index and isinstance(given, Mapping):
+            return dict(given)
+    return {}
 
 
 _DEFAULT_ROTARY = {

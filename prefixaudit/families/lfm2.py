@@ -106,5 +106,5 @@ FAMILY = ModelFamily(
         },
     },
     describe=_describe,
-    aliases={"tie_embedding": "tie_word_embeddings", "block_ff_dim": "intermediate_size"},
+    superseding={"tie_embedding": "tie_word_embeddings", "block_ff_dim": "intermediate_size"},
 )

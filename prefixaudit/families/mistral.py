@@ -6,6 +6,9 @@ Source: transformers 5.24, models/mistral, models/ministral, models/ministral3, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from prefixaudit.core.model import DenseMlp, LayerSpec, ModelSpec
 from prefixaudit.families import ModelFamily
 from prefixaudit.families._config import Config
@@ -24,7 +27,14 @@ def _describe(config: Config) -> ModelSpec:
         "full_attention": attention(config),
         "sliding_attention": attention(config, window=window),
     }
-    embedding = rotary(config, head_dim=mixers["full_attention"].head_dim, theta=10_000.0)
+    has_rotary = config.table("rope_parameters") or config.table("rope_scaling")
+    is_third = config.model_type == "ministral3" and not has_rotary
+    embedding = rotary(
+        config,
+        head_dim=mixers["full_attention"].head_dim,
+        theta=10_000.0,
+        parameters=_default_ministral3(config) if is_third else None,
+    )
     return model(
         config,
         "mistral",
@@ -34,6 +44,19 @@ def _describe(config: Config) -> ModelSpec:
         ),
         position_encoding(config, {"default": embedding}),
     )
+
+
+def _default_ministral3(config: Config) -> Mapping[str, Any]:
+    return {
+        "rope_type": "yarn",
+        "rope_theta": 1_000_000.0,
+        "factor": 16.0,
+        "original_max_position_embeddings": 16_384,
+        "max_position_embeddings": config.get("max_position_embeddings"),
+        "mscale_all_dim": 1.0,
+        "mscale": 1.0,
+        "llama_4_scaling_beta": 0.1,
+    }
 
 
 _MISTRAL = {

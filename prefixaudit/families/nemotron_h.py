@@ -135,8 +135,8 @@ FAMILY = ModelFamily(
         }
     },
     describe=_describe,
-    aliases={
-        "layer_types": "layers_block_type",
+    aliases={"layer_types": "layers_block_type"},
+    superseding={
         "mamba_n_groups": "n_groups",
         "mamba_d_conv": "conv_kernel",
         "mamba_conv_bias": "use_conv_bias",

@@ -33,8 +33,8 @@ def _describe(config: Config) -> ModelSpec:
         )
     size = attention(config).head_dim
     if has_windows:
-        theta = config.number("rope_theta", 500_000.0)
-        named = local_and_global(config, head_dim=size, theta=500_000.0, local_theta=theta)
+        # transformers 5 reads `rope_theta` of an old file for the full layers only.
+        named = local_and_global(config, head_dim=size, theta=500_000.0, local_theta=500_000.0)
     else:
         named = (("default", rotary(config, head_dim=size, theta=10_000.0)),)
     return model(

@@ -16,7 +16,8 @@ from prefixaudit.families._rotary import position_encoding, rotary
 def _describe(config: Config) -> ModelSpec:
     hidden = config.hidden_size
     window = config.optional_integer("sliding_window")
-    if not config.flag("use_sliding_window"):
+    # The vision model's text part has no windows, whatever its file says.
+    if not config.flag("use_sliding_window") or config.model_type == "qwen3_vl_text":
         window = None
     upper = config.optional_integer("max_window_layers", minimum=0)
     first_windowed = config.num_layers if upper is None else upper
@@ -39,7 +40,7 @@ def _describe(config: Config) -> ModelSpec:
         layers[kind] = LayerSpec(
             mixers=(mixer,), feed_forward=(mlp,), num_vector_parameters=2 * hidden + vectors
         )
-    theta = 500_000.0 if config.model_type == "qwen3_vl_text" else 10_000.0
+    theta = _THETAS.get(config.model_type, 10_000.0)
     embedding = rotary(config, head_dim=attention(config).head_dim, theta=theta)
     return model(
         config,
@@ -48,6 +49,12 @@ def _describe(config: Config) -> ModelSpec:
         position_encoding(config, {"default": embedding}),
     )
 
+
+_THETAS = {
+    "qwen2_vl_text": 1_000_000.0,
+    "qwen2_5_vl_text": 1_000_000.0,
+    "qwen3_vl_text": 500_000.0,
+}
 
 _QWEN2 = {
     "vocab_size": 151_936,

@@ -15,9 +15,8 @@ from prefixaudit.families._rotary import position_encoding, rotary
 
 def _describe(config: Config) -> ModelSpec:
     hidden = config.hidden_size
-    window = (
-        config.optional_integer("sliding_window") if config.flag("use_sliding_window") else None
-    )
+    has_window = config.flag("use_sliding_window") and config.model_type == "qwen3_moe"
+    window = config.optional_integer("sliding_window") if has_window else None
     mixer = attention(config, window=window)
     bias = config.flag("attention_bias")
     vectors = 2 * hidden + attention_vectors(
