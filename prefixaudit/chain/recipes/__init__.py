@@ -12,6 +12,7 @@ from prefixaudit.chain.recipes._recipe import (
     ChainOptions,
     ChainRecipe,
     HashedChain,
+    ProcessLocalHashError,
 )
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "ChainRecipe",
     "ChainedBlock",
     "HashedChain",
+    "ProcessLocalHashError",
     "chain_of",
     "comparable_groups",
     "hashing_tier",
