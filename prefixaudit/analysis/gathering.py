@@ -21,7 +21,7 @@ from prefixaudit.core.unknown import UNKNOWN
 from prefixaudit.deployment import Deployment
 from prefixaudit.errors import IncompleteError
 from prefixaudit.logs import LogStream
-from prefixaudit.prompts import ReplayRun, ReplayStatistics
+from prefixaudit.prompts import Replayer, ReplayRun, ReplayStatistics
 
 BlockSizeOrigin = Literal["deployment", "engine", "trace", "assumed"]
 
@@ -133,10 +133,39 @@ class _Remembered:
                 yield request
 
 
+class IdReplay:
+    """Replays a log of block ids: nothing is rendered or encoded, so nothing is spent on it.
+
+    Other prompts between them go to the replayer. `statistics` are its.
+    """
+
+    def __init__(self, items: Iterable[Request | Skipped], replayer: Replayer) -> None:
+        self._items = items
+        self._replayer = replayer
+
+    @property
+    def statistics(self) -> ReplayStatistics:
+        return self._replayer.statistics
+
+    def __iter__(self) -> Iterator[Prompt | Skipped]:
+        for item in self._items:
+            if isinstance(item, Skipped):
+                yield item
+            elif isinstance(item.prompt, BlockHashes):
+                yield Prompt(
+                    request=item,
+                    tokens=item.prompt,
+                    num_prompt_tokens=item.prompt.num_prompt_tokens,
+                    generated_token_ids=UNKNOWN,
+                )
+            else:
+                yield self._replayer.replay(item)
+
+
 def gather(
     stream: LogStream,
     deployment: Deployment,
-    replay: Callable[[Iterable[Request | Skipped]], ReplayRun],
+    replay: Callable[[Iterable[Request | Skipped]], ReplayRun | IdReplay],
     *,
     cache_generated: bool,
     progress: Progress,

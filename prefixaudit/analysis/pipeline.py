@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from prefixaudit.analysis.gathering import Progress, gather
+from prefixaudit.analysis.gathering import IdReplay, Progress, gather
 from prefixaudit.core.report import Report
-from prefixaudit.core.request import Request, Skipped
+from prefixaudit.core.request import BlockHashes, ChatMessages, RawText, Request, Skipped
 from prefixaudit.deployment import Deployment
 from prefixaudit.errors import ConfigurationError
 from prefixaudit.prompts import (
     AS_SENT,
     SGLANG,
     VLLM,
+    Replayer,
     ReplayOptions,
     ReplayRun,
     replay_many,
@@ -74,10 +76,12 @@ def analyse(
     stream = read_logs(paths, ReadOptions(log_format=options.log_format))
     replay_options = replay_options_for(deployment, encode_generated=setting != "off")
 
-    def replay(items: Iterable[Request | Skipped]) -> ReplayRun:
-        return replay_many(
-            items, deployment.model_dir, replay_options, jobs=_jobs(options, stream.num_bytes_total)
-        )
+    def replay(items: Iterable[Request | Skipped]) -> ReplayRun | IdReplay:
+        first, items = _with_first_request(items)
+        if first is not None and isinstance(first.prompt, BlockHashes):
+            return IdReplay(items, Replayer(deployment.model_dir, replay_options))
+        jobs = _jobs(options, first, stream.num_bytes_total)
+        return replay_many(items, deployment.model_dir, replay_options, jobs=jobs)
 
     gathered = gather(
         stream, deployment, replay, cache_generated=setting != "off", progress=progress
@@ -116,8 +120,26 @@ def _template_text(path: Path) -> str:
         ) from None
 
 
-def _jobs(options: AnalysisOptions, num_bytes: int | None) -> int:
-    """Return the processes to replay in: not more than cores, one for each 32 MiB of the log."""
+def _with_first_request(
+    items: Iterable[Request | Skipped],
+) -> tuple[Request | None, Iterable[Request | Skipped]]:
+    """Look at the first request; return it, and all items again."""
+    iterator = iter(items)
+    read: list[Request | Skipped] = []
+    for item in iterator:
+        read.append(item)
+        if isinstance(item, Request):
+            return item, itertools.chain(read, iterator)
+    return None, read
+
+
+def _jobs(options: AnalysisOptions, first: Request | None, num_bytes: int | None) -> int:
+    """Return the processes to replay in: one for each 32 MiB of text, not more than cores.
+
+    Where a log's first request has ids there is nothing to render or encode.
+    """
+    if first is None or not isinstance(first.prompt, ChatMessages | RawText):
+        return 1
     if options.jobs is not None:
         return options.jobs
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

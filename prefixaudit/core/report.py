@@ -104,8 +104,9 @@ class TraceIds:
     partial last id included, the last-token rule left out (how the traces' publishers count).
 
     `full_block_request_hit_rate` counts the requests with a cached full block instead, under the
-    last-token rule. `finer_block_size` and the two rates give the range of the token hit rate for an engine whose
-    block is smaller than the trace's: where inside its block two prompts part isn't known.
+    last-token rule. `finer_block_size` and the two rates give the range of the token hit rate for
+    an engine whose block is smaller than the trace's: where inside its block two prompts part isn't
+    known.
     """
 
     num_ids: int

@@ -54,6 +54,7 @@ class Usage:
 
 
 NO_USAGE = Usage()
+NOTHING_KNOWN = Identity()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +144,7 @@ class Request:
     source: Source
     prompt: PromptInput
     arrival_s: float | Unknown = UNKNOWN
-    identity: Identity = field(default_factory=Identity)
+    identity: Identity = NOTHING_KNOWN
     usage: Usage = NO_USAGE
     session_id: Known[str] = UNKNOWN
     parent_id: Known[str] = UNKNOWN

@@ -11,6 +11,9 @@ class Unknown(enum.Enum):
 
     UNKNOWN = "unknown"
 
+    # Enum's own hash is Python code, and identities are hashed once a request.
+    __hash__ = object.__hash__
+
     def __repr__(self) -> str:
         return "UNKNOWN"
 

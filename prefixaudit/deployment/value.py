@@ -15,6 +15,7 @@ from prefixaudit.core.unknown import UNKNOWN
 from prefixaudit.deployment.tenant import TenantRule
 
 GIB = 2**30
+_NOTHING_KNOWN = Identity()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +106,8 @@ class Deployment:
         return replace(request, identity=filled, record=None)
 
     def _fill(self, identity: Identity) -> Identity:
+        if self.trust_domains is None and self.identity == _NOTHING_KNOWN:
+            return identity
         # Readers give many requests one identity object: what it becomes is kept by its address,
         # together with the object itself, so that the address stays taken.
         known = self._filled.get(id(identity))
