@@ -119,7 +119,10 @@ def num_slots(trace: BlockTrace) -> tuple[Int64Array, Int64Array]:
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A trace made ready: nodes and keys that only one namespace has."""
+    """A trace made ready: nodes and keys that only one namespace has.
+
+    `endless_blocks` are as many as are taken if none is ever given out twice.
+    """
 
     trace: BlockTrace
     namespaces: Int32Array
@@ -131,9 +134,11 @@ class _Prepared:
     depth: Int64Array
     first_key: Int64Array
     limits: Int64Array
+    num_keyed: Int64Array
     prompt_slots: Int64Array
     slots: Int64Array
     most_levels: int
+    endless_blocks: int
 
     @classmethod
     def of(cls, trace: BlockTrace, namespaces: Int32Array, rules: BlockPoolRules) -> _Prepared:
@@ -158,6 +163,11 @@ class _Prepared:
             size, depth = size[origin], depth[origin]
         first_key = np.zeros(len(size) + 1, dtype=np.int64)
         np.cumsum(size, dtype=np.int64, out=first_key[1:])
+        found = hits_at(
+            trace, namespaces, [None], min_recomputed_tokens=rules.min_recomputed_tokens
+        )[0]
+        if rules.drops_last_block:
+            found = np.maximum(0, found - 1)
         return cls(
             trace=trace,
             namespaces=namespaces,
@@ -169,71 +179,140 @@ class _Prepared:
             depth=depth.astype(np.int64),
             first_key=first_key,
             limits=lookup_limits(trace, rules.min_recomputed_tokens),
+            num_keyed=trace.num_blocks.astype(np.int64),
             prompt_slots=prompt_slots,
             slots=slots,
             most_levels=int(level.max(initial=0)),
+            endless_blocks=int((slots - found).sum()) + int(slots.max(initial=0)),
         )
 
     def simulate(self, capacity_blocks: int | None, *, with_donors: bool) -> SimulatedPool:
-        hits = np.zeros(self.trace.num_requests, dtype=np.int64)
-        counters = np.zeros(5, dtype=np.int64)
-        if capacity_blocks is None:
-            capacity = self._endless_blocks()
-        elif capacity_blocks < 0:
-            raise ValueError(f"capacity of {capacity_blocks} blocks; expected 0 or more")
-        else:
-            capacity = max(0, capacity_blocks - self.rules.num_reserved_blocks)
-            capacity = min(capacity, self._endless_blocks())
-        kernel: Any = explicit_kernels.simulate
-        first, counts, donors, blocks = (kernel if self.compiled else kernel.py_func)(
-            self.trace.replay_order(),
-            self.ends,
-            self.parent,
-            self.size,
-            self.depth,
-            self.first_key,
-            self.limits,
-            self.trace.num_blocks.astype(np.int64),
-            self.prompt_slots,
-            self.slots,
-            capacity,
-            self.rules.unhashed_first,
-            self.rules.drops_last_block,
-            self.most_levels,
-            hits,
-            counters,
-            with_donors,
+        memory = _Memory.of(
+            self._usable_blocks(capacity_blocks),
+            num_keys=int(self.first_key[-1]),
+            most_levels=self.most_levels,
+            num_requests=self.trace.num_requests,
         )
-        refused = hits < 0
-        hits[refused] = 0
-        offsets = np.zeros(len(hits) + 1, dtype=np.int64)
-        np.cumsum(counts, out=offsets[1:])
-        # From the order served to the order of the trace.
-        place = np.arange(len(donors), dtype=np.int64) + np.repeat(first - offsets[:-1], counts)
+        order = self.trace.replay_order()
+        longest = int(self.limits.max(initial=0))
+        kernel: Any = explicit_kernels.simulate
+        at = 0
+        while at < len(order):
+            if with_donors:
+                memory.reserve_donors(longest)
+            at = (kernel if self.compiled else kernel.py_func)(
+                order,
+                at,
+                self.ends,
+                self.parent,
+                self.size,
+                self.depth,
+                self.first_key,
+                self.limits,
+                self.num_keyed,
+                self.prompt_slots,
+                self.slots,
+                self.rules.unhashed_first,
+                self.rules.drops_last_block,
+                with_donors,
+                memory.after,
+                memory.before,
+                memory.key_of,
+                memory.stored_by,
+                memory.newer,
+                memory.older,
+                memory.holder,
+                memory.table,
+                memory.path,
+                memory.hits,
+                memory.first,
+                memory.counts,
+                memory.donors,
+                memory.donor_blocks,
+                memory.counters,
+            )
+        refused = memory.hits < 0
+        counters = memory.counters.tolist()
         return SimulatedPool(
             capacity_blocks=capacity_blocks,
-            lookups=Lookups(
-                num_cached_tokens=hits * self.trace.block_size,
-                donor_offsets=offsets,
-                donors=donors[place],
-                donor_num_tokens=blocks[place] * self.trace.block_size,
-            ),
+            lookups=memory.lookups(self.trace.block_size),
             num_refused=int(refused.sum()),
-            num_cut_answers=int(counters[0]),
-            num_evicted_blocks=int(counters[1]),
-            num_unhashed_blocks=int(counters[2]),
-            num_duplicate_blocks=int(counters[3]),
-            num_operations=int(counters[4]),
+            num_cut_answers=counters[0],
+            num_evicted_blocks=counters[1],
+            num_unhashed_blocks=counters[2],
+            num_duplicate_blocks=counters[3],
+            num_operations=counters[4],
         )
 
-    def _endless_blocks(self) -> int:
-        """Return as many blocks as are taken if none is ever given out twice."""
-        found = hits_at(
-            self.trace,
-            self.namespaces,
-            [None],
-            min_recomputed_tokens=self.rules.min_recomputed_tokens,
-        )[0]
-        if self.rules.drops_last_block:
-            found = np.maximum(0, found - 1)
-        return int((self.slots - found).sum()) + int(self.slots.max(initial=0))
+    def _usable_blocks(self, capacity_blocks: int | None) -> int:
+        if capacity_blocks is None:
+            return self.endless_blocks
+        if capacity_blocks < 0:
+            raise ValueError(f"capacity of {capacity_blocks} blocks; expected 0 or more")
+        return min(max(0, capacity_blocks - self.rules.num_reserved_blocks), self.endless_blocks)
+
+
+@dataclass(slots=True)
+class _Memory:
+    """The arrays of one run; see `explicit_kernels.simulate`."""
+
+    after: Int32Array
+    before: Int32Array
+    key_of: Int64Array
+    stored_by: Int32Array
+    newer: Int32Array
+    older: Int32Array
+    holder: Int32Array
+    table: Int32Array
+    path: Int64Array
+    hits: Int64Array
+    first: Int64Array
+    counts: Int64Array
+    counters: Int64Array
+    donors: Int32Array
+    donor_blocks: Int64Array
+
+    @classmethod
+    def of(cls, num_blocks: int, *, num_keys: int, most_levels: int, num_requests: int) -> _Memory:
+        after = np.arange(1, num_blocks + 2, dtype=np.int32)
+        before = np.arange(-1, num_blocks, dtype=np.int32)
+        after[-1], before[0] = 0, num_blocks
+        return cls(
+            after=after,
+            before=before,
+            key_of=np.full(num_blocks + 1, -1, dtype=np.int64),
+            stored_by=np.zeros(num_blocks + 1, dtype=np.int32),
+            newer=np.zeros(num_blocks + 1, dtype=np.int32),
+            older=np.zeros(num_blocks + 1, dtype=np.int32),
+            holder=np.zeros(num_keys, dtype=np.int32),
+            table=np.zeros(num_blocks + 1, dtype=np.int32),
+            path=np.zeros(most_levels + 1, dtype=np.int64),
+            hits=np.zeros(num_requests, dtype=np.int64),
+            first=np.zeros(num_requests, dtype=np.int64),
+            counts=np.zeros(num_requests, dtype=np.int64),
+            counters=np.zeros(6, dtype=np.int64),
+            donors=np.empty(0, dtype=np.int32),
+            donor_blocks=np.empty(0, dtype=np.int64),
+        )
+
+    def reserve_donors(self, longest: int) -> None:
+        """Make room for the donors of at least one more request of `longest` hit blocks."""
+        used = int(self.counters[5])
+        room = 2 * (used + len(self.hits)) + longest
+        donors = np.empty(room, dtype=np.int32)
+        donor_blocks = np.empty(room, dtype=np.int64)
+        donors[:used] = self.donors[:used]
+        donor_blocks[:used] = self.donor_blocks[:used]
+        self.donors, self.donor_blocks = donors, donor_blocks
+
+    def lookups(self, block_size: int) -> Lookups:
+        """Return hits and donors in the order of the trace; they were written in that served."""
+        offsets = np.zeros(len(self.hits) + 1, dtype=np.int64)
+        np.cumsum(self.counts, out=offsets[1:])
+        place = np.arange(offsets[-1]) + np.repeat(self.first - offsets[:-1], self.counts)
+        return Lookups(
+            num_cached_tokens=np.maximum(0, self.hits) * block_size,
+            donor_offsets=offsets,
+            donors=self.donors[place],
+            donor_num_tokens=self.donor_blocks[place] * block_size,
+        )

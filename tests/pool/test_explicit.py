@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prefixaudit.core.trace import BlockTrace
-from prefixaudit.pool import explicit_kernels
+from prefixaudit.pool import explicit
 from prefixaudit.pool.explicit import (
     BlockPoolRules,
     SimulatedPool,
@@ -178,30 +178,18 @@ def test_compiled_loop_equals_the_operation_model(rules: BlockPoolRules) -> None
         assert pool.num_evicted_blocks == expected.num_evicted_blocks
 
 
-def test_compiled_loop_equals_its_plain_form() -> None:
-    arguments = (
-        np.arange(3),
-        np.array([0, 1, 1]),
-        np.array([-1, 0]),
-        np.array([2, 1]),
-        np.array([0, 2]),
-        np.array([0, 2, 3]),
-        np.array([1, 2, 2]),
-        np.array([2, 3, 3]),
-        np.array([3, 3, 3]),
-        np.array([3, 4, 3]),
-        5,
-        True,
-        False,
-        2,
-    )
-    results = []
-    for kernel in (explicit_kernels.simulate, explicit_kernels.simulate.py_func):
-        hits, counters = np.zeros(3, np.int64), np.zeros(5, np.int64)
-        out = kernel(*arguments, hits, counters, True)
-        results.append([hits.tolist(), counters.tolist(), *(column.tolist() for column in out)])
+def test_compiled_loop_equals_its_plain_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace, namespaces = random_trace(num_requests=40, seed=9)
+    pools = []
+    for few in (0, 10**9):
+        monkeypatch.setattr(explicit, "_FEW_STEPS", few)
+        pools.append(
+            simulate_pool(trace, np.asarray(namespaces, np.int32), capacity_blocks=50, rules=NEW)
+        )
 
-    assert results[0] == results[1]
+    assert donors_of(pools[0], 4) == donors_of(pools[1], 4)
+    assert pools[0].num_evicted_blocks == pools[1].num_evicted_blocks > 0
+    assert pools[0].num_operations == pools[1].num_operations
 
 
 def test_results_do_not_depend_on_jobs() -> None:
