@@ -5,6 +5,9 @@ lru_kernels  its loops
 curves       a curve's knee and the capacities worth showing
 rates        the definitions of a hit rate, told apart
 vllm, sglang the engines' own pools, operation by operation
+eviction     policies of radix trees, one file each
+explicit     vLLM's block pool at chosen capacities; explicit_curve: its curve, and where it's exact
+explicit_engine  the pool of an engine profile at chosen capacities
 """
 
 from __future__ import annotations
@@ -14,19 +17,31 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from prefixaudit.pool.curves import find_knee as find_knee
     from prefixaudit.pool.curves import informative_capacities as informative_capacities
+    from prefixaudit.pool.explicit_engine import describe_pool as describe_pool
+    from prefixaudit.pool.explicit_engine import simulate_engine as simulate_engine
     from prefixaudit.pool.lru import hits_at as hits_at
     from prefixaudit.pool.lru import replay_lru as replay_lru
     from prefixaudit.pool.rates import hit_rates as hit_rates
 
 _HOMES = {
+    "describe_pool": "explicit_engine",
     "find_knee": "curves",
     "hit_rates": "rates",
     "hits_at": "lru",
     "informative_capacities": "curves",
     "replay_lru": "lru",
+    "simulate_engine": "explicit_engine",
 }
 
-__all__ = ["find_knee", "hit_rates", "hits_at", "informative_capacities", "replay_lru"]
+__all__ = [
+    "describe_pool",
+    "find_knee",
+    "hit_rates",
+    "hits_at",
+    "informative_capacities",
+    "replay_lru",
+    "simulate_engine",
+]
 
 
 def __getattr__(name: str) -> Any:

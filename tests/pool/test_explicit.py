@@ -242,34 +242,10 @@ def test_repeated_prompt_is_hit_in_whole_blocks_without_its_last_token(
     assert pool.num_duplicate_blocks == (length % 16 == 0)
 
 
-def two_sessions() -> BlockTrace:
-    """Case B049: sessions A and B take turns; each has 128 + 1 tokens and grows by 16 a turn."""
-    starts = ([*range(1000)], [*range(5000, 6000)])
-    return make_trace(
-        [starts[turn % 2][: 129 + turn // 2 * 16] for turn in range(8)], block_size=16
-    )
-
-
-@pytest.mark.parametrize("rules", [OLD, NEW], ids=["0.23", "0.24"])
-def test_two_sessions_that_take_turns(rules: BlockPoolRules) -> None:
-    """Case B049: both references agree at 14 blocks, at 40, and on the smallest pool (22 +- 3)."""
-    trace = two_sessions()
-    numbers = np.zeros(8, np.int32)
-
-    def hits(capacity_blocks: int) -> list[int]:
-        pool = simulate_pool(trace, numbers, capacity_blocks=capacity_blocks, rules=rules)
-        return [int(count) for count in pool.lookups.num_cached_tokens]
-
-    assert hits(14) == [0, 0, 80, 64, 64, 48, 48, 32]
-    assert hits(40) == [0, 0, 128, 128, 144, 144, 160, 160]
-    smallest = next(capacity for capacity in range(60) if hits(capacity) == hits(60))
-    assert abs(smallest - 22) <= 3
-
-
 def test_regimes_differ_where_tails_crowd_out_prefixes() -> None:
-    """Prompts of one full block and a tail, in a pool of 4 blocks, A B A B.
+    """Prompts of one full block and a tail, A B C A B C, in a pool of 4 blocks.
 
-    0.24: a tail's slot is the next one taken, so A and B stay: 2 full blocks and 1 slot for tails.
+    0.24: a tail's slot is the next one taken, so A, B and C stay, and one slot serves all tails.
     0.23: tails queue with the rest, and are as old as the block before them.
     """
     a, b, c = [1, 1, 8], [2, 2, 8], [3, 3, 8]
