@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from prefixaudit.core.engine import EngineProfile, PoolFacts
+from prefixaudit.core.engine import EngineProfile
 from prefixaudit.engines import load_profile
 from prefixaudit.errors import UsageError
 from prefixaudit.pool import explicit_engine
 from prefixaudit.pool.explicit_engine import describe_pool, simulate_engine
 from tests.pool.test_explicit import random_trace
 from tests.pool.traces import make_trace
-
-
-def radix_profile(version: str) -> EngineProfile:
-    """Return what is needed of a profile whose pool is a radix tree."""
-    pool = load_profile("vllm@0.24.0").pool
-    assert pool is not None
-    facts: PoolFacts = replace(pool, eviction_regime="leaves", policies=("lru", "fifo"))
-    return EngineProfile(
-        name="sglang",
-        version=version,
-        default_block_size=1,
-        min_recomputed_tokens=1,
-        key_fields=(),
-        pool=facts,
-    )
 
 
 def hits(profile: EngineProfile | None, capacity_blocks: int, **options: str) -> list[int]:
@@ -53,8 +36,8 @@ def test_vllm_releases_differ_where_their_regimes_do() -> None:
 def test_regime_is_named() -> None:
     assert "'all-to-back'" in describe_pool(load_profile("vllm@0.23.0"))
     assert "'unhashed-to-front'" in describe_pool(load_profile("vllm@0.24.0"))
-    assert "whole unlocked leaves" in describe_pool(radix_profile("0.5.23"))
-    assert "need" in describe_pool(radix_profile("0.5.16"))
+    assert "whole unlocked leaves" in describe_pool(load_profile("sglang@0.5.23"))
+    assert "need" in describe_pool(load_profile("sglang@0.5.16"))
     assert describe_pool(None) == "plain LRU of full blocks"
 
 
@@ -64,16 +47,16 @@ def test_sglang_frees_tails_and_keeps_whole_pages() -> None:
     Pages of 2 in 4 blocks: A, B stay after two prompts; C finds 4 tokens free, asks for 5 and
     evicts A (shortfall 1, a page); then A evicts B, and so on: nobody hits.
     """
-    assert hits(radix_profile("0.5.23"), 4) == [0, 0, 0, 0, 0, 0]
-    assert hits(radix_profile("0.5.23"), 6) == [0, 0, 0, 2, 2, 2]
+    assert hits(load_profile("sglang@0.5.23"), 4) == [0, 0, 0, 0, 0, 0]
+    assert hits(load_profile("sglang@0.5.23"), 6) == [0, 0, 0, 2, 2, 2]
 
 
 def test_policy_of_a_tree_can_be_chosen() -> None:
     """Most recently used first: in 4 blocks C evicts B, and A is still there."""
-    assert hits(radix_profile("0.5.23"), 4, policy="mru")[3] == 2
+    assert hits(load_profile("sglang@0.5.23"), 4, policy="mru")[3] == 2
 
     with pytest.raises(UsageError, match="unknown eviction policy 'clock'"):
-        hits(radix_profile("0.5.23"), 4, policy="clock")
+        hits(load_profile("sglang@0.5.23"), 4, policy="clock")
 
 
 def test_reference_is_plain_lru() -> None:
@@ -90,7 +73,7 @@ def test_trees_in_processes_of_their_own_give_the_same(monkeypatch: pytest.Monke
         pools = simulate_engine(
             trace,
             np.asarray(namespaces, np.int32),
-            profile=radix_profile("0.5.23"),
+            profile=load_profile("sglang@0.5.23"),
             capacities_blocks=[40, 80, None],
             jobs=jobs,
         )
