@@ -30,7 +30,10 @@ from prefixaudit.prompts.segment_cache import SegmentCache
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# Parts are cut at line ends; a line longer than _LONG_CHARACTERS is cut after words as well.
+# A message of common length is one part: fewer calls, each with a price of its own. A longer text
+# is cut at line ends, and a line longer than _LONG_CHARACTERS after words as well, so that a text
+# that grew or changed in one place is the same parts elsewhere.
+_WHOLE_CHARACTERS = 2048
 _SHORT_CHARACTERS = 24
 _LONG_CHARACTERS = 768
 _STEP_CHARACTERS = 384
@@ -164,6 +167,10 @@ class TextEncoder:
             return len(text)
         return int(start)
 
+    def forget(self) -> None:
+        """Empty the cache, so that the next texts are encoded anew."""
+        self._cache.clear()
+
     # --- cutting
 
     def _cut_with(self, boundaries: Boundaries) -> None:
@@ -235,7 +242,10 @@ class TextEncoder:
             yield from self._pieces(text, start, len(text))
 
     def _pieces(self, text: str, start: int, end: int) -> Iterator[str]:
-        """Cut text[start:end] at line ends, and long lines after words."""
+        """Cut text[start:end], if it is long, at line ends, and long lines after words."""
+        if end - start <= _WHOLE_CHARACTERS:
+            yield text[start:end]
+            return
         if self._line_end is not None:
             for match in self._line_end.finditer(text, start + 1, end):
                 cut = match.start()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime
 import time
 import zoneinfo
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -92,6 +92,16 @@ class Rendered:
     has_media: bool = False
 
 
+@dataclass(slots=True)
+class _Counts:
+    num_prompts: int = 0
+    num_skipped: int = 0
+    num_rendered: int = 0
+    num_clock_prompts: int = 0
+    num_null_content_prompts: int = 0
+    render_s: float = 0.0
+
+
 Replayed: TypeAlias = ReplayedTokens | Refusal
 
 
@@ -110,7 +120,7 @@ class Replayer:
         self._renderer: TemplateRenderer | None = None
         self._encoder: TextEncoder | None = None
         self._checked: set[str] = set()
-        self._own = ReplayStatistics()
+        self._counts = _Counts()
 
     def replay(self, request: Request) -> Prompt | Skipped:
         """Return the request's tokens, or why there are none (`kind` and reason, no text)."""
@@ -127,9 +137,9 @@ class Replayer:
         try:
             replayed = self._replayed(prompt, arrival_s, generated)
         except Refusal as refusal:
-            self._count(num_skipped=1)
+            self._counts.num_skipped += 1
             return Refusal(refusal.kind, refusal.reason)
-        self._count(num_prompts=1)
+        self._counts.num_prompts += 1
         return replayed
 
     def render(self, request: Request) -> Rendered:
@@ -150,10 +160,11 @@ class Replayer:
     @property
     def statistics(self) -> ReplayStatistics:
         """Return what was done so far."""
+        own = ReplayStatistics(**asdict(self._counts))
         if self._encoder is None:
-            return self._own
+            return own
         encoding = self._encoder.statistics
-        return self._own + ReplayStatistics(
+        return own + ReplayStatistics(
             num_encoded_tokens=encoding.num_encoded_tokens,
             num_reused_tokens=encoding.num_reused_tokens,
             num_proofs=encoding.num_proofs,
@@ -273,9 +284,8 @@ class Replayer:
                     "invalid-template-kwargs",
                     f"chat_template_kwargs hold `{name}`, which the server sets itself",
                 )
-        chat = replace(
-            chat, **{name: variables.pop(name) for name in _OVERRIDES & variables.keys()}
-        )
+        if overrides := [name for name in _OVERRIDES if name in variables]:
+            chat = replace(chat, **{name: variables.pop(name) for name in overrides})
         if chat.add_generation_prompt and chat.continue_final_message:
             raise Refusal(
                 "invalid-request",
@@ -296,12 +306,11 @@ class Replayer:
             arrival_s=shown_s,
             variables=variables,
         )
-        self._count(
-            num_rendered=1,
-            num_clock_prompts=int(self.renderer.clock_was_read),
-            num_null_content_prompts=int(prepared.has_null_content),
-            render_s=time.perf_counter() - started,
-        )
+        counts = self._counts
+        counts.num_rendered += 1
+        counts.num_clock_prompts += self.renderer.clock_was_read
+        counts.num_null_content_prompts += prepared.has_null_content
+        counts.render_s += time.perf_counter() - started
         return Rendered(
             text=text,
             add_special_tokens=chat.add_special_tokens,
@@ -327,11 +336,6 @@ class Replayer:
             if text == template and template != self.options.chat_template:
                 return str(self.files.sources[name])
         return "--chat-template"
-
-    def _count(self, **counts: float) -> None:
-        self._own = replace(
-            self._own, **{name: getattr(self._own, name) + n for name, n in counts.items()}
-        )
 
 
 def finished(request: Request, replayed: Replayed) -> Prompt | Skipped:

@@ -9,12 +9,13 @@ take endless time or memory in one step. Errors carry the template's line and no
 from __future__ import annotations
 
 import datetime
+import itertools
 import operator
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from prefixaudit.errors import IncompleteError
 from prefixaudit.prompts.watchdog import OutOfTime, time_limit
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _MAX_NUMBER_BITS = 1 << 16
 _MAX_TEMPLATES = 64
+_BATCH = 512
 
 
 class Refusal(Exception):  # noqa: N818 - a value as well: what a replay gives instead
@@ -81,7 +83,9 @@ class TemplateRenderer:
         self._clock_was_read = False
         self._templates: OrderedDict[str, Template | Refusal] = OrderedDict()
         self._facts: dict[str, TemplateFacts] = {}
-        self._render, self._new_environment = _transformers_renderer(self._compiled)
+        self._render, self._render_copies, self._new_environment = _transformers_renderers(
+            self._compiled
+        )
 
     @property
     def clock_was_read(self) -> bool:
@@ -116,6 +120,7 @@ class TemplateRenderer:
     ) -> str:
         """Return the prompt's text. Raises Refusal with the kind, the reason and the line.
 
+        Messages, tools and documents have to be decoded JSON, nothing else; they aren't changed.
         `arrival_s` (Unix time, seconds) is what the clock shows; None makes asking it a refusal.
         """
         self._arrival_s = arrival_s
@@ -124,9 +129,11 @@ class TemplateRenderer:
             raise Refusal(
                 "template-random", "the chat template chooses at random: it can't be replayed"
             )
+        # To continue the final message, transformers marks its end in a copy of the messages.
+        render = self._render_copies if continue_final_message else self._render
         try:
             with time_limit(self._time_limit_s):
-                rendered, _ = self._render(
+                rendered, _ = render(
                     [list(messages)],
                     tools=None if tools is None else list(tools),
                     documents=None if documents is None else list(documents),
@@ -189,19 +196,25 @@ class TemplateRenderer:
         return arrival.replace(tzinfo=None).strftime(layout)
 
     def _concat(self, parts: Iterable[str]) -> str:
+        # In batches: a template that never stops writing must not be collected as a whole.
+        iterator = iter(parts)
         kept: list[str] = []
         num_characters = 0
-        for part in parts:
-            num_characters += len(part)
+        while batch := list(itertools.islice(iterator, _BATCH)):
+            num_characters += sum(map(len, batch))
             if num_characters > self._max_characters:
                 raise _TooMuch
-            kept.append(part)
+            kept += batch
         return "".join(kept)
 
     def _join(self, values: Iterable[Any]) -> str:
-        return self._concat(map(str, values))
+        return self._concat(list(map(str, values)))
 
     def _add(self, left: Any, right: Any) -> Any:
+        if type(left) is str is type(right):
+            if len(left) + len(right) > self._max_characters:
+                raise _TooMuch
+            return left + right
         if _length(left) + _length(right) > self._max_characters:
             raise _TooMuch
         return operator.add(left, right)
@@ -259,13 +272,17 @@ class TemplateRenderer:
         return Refusal("template-error", f"{place} fails on this chat: {kind}")
 
 
-def _transformers_renderer(
-    compiled: Callable[[str], Template],
-) -> tuple[Callable[..., tuple[list[str], Any]], Callable[[], Environment]]:
-    """Return transformers' renderer with `compiled` as its compile step, and a maker of sandboxes.
+_Render: TypeAlias = Callable[..., tuple[list[str], Any]]
 
-    The function's code stays transformers' own; only the name that it looks its compiler up by is
-    bound to ours, in a copy of its module's names.
+
+def _transformers_renderers(
+    compiled: Callable[[str], Template],
+) -> tuple[_Render, _Render, Callable[[], Environment]]:
+    """Return transformers' renderer, the same with copies of its input, and a maker of sandboxes.
+
+    The function's code stays transformers' own; the name that it looks its compiler up by is bound
+    to `compiled`, in a copy of its module's names. The first renderer doesn't rebuild its input
+    out of plain types either: decoded JSON is nothing else, and the sandbox can't change it.
     """
     import os
 
@@ -274,20 +291,26 @@ def _transformers_renderer(
     from transformers.utils import chat_template_utils as module
 
     try:
-        names = {**vars(module), "_compile_jinja_template": compiled}
         original = module.render_jinja_template
-        render = types.FunctionType(
-            original.__code__, names, argdefs=original.__defaults__, closure=original.__closure__
-        )
-        render.__kwdefaults__ = original.__kwdefaults__
         new_template = module._cached_compile_jinja_template
+        copying = {**vars(module), "_compile_jinja_template": compiled}
+        module._plain_template_data  # noqa: B018 - fail here if the step has another name
         new_template("")
     except AttributeError as error:
         raise IncompleteError(
             f"this version of transformers can't render templates for replay: {error}",
             hint="transformers 5.24 is known to work",
         ) from None
-    return render, lambda: new_template("").environment
+
+    def bound(names: dict[str, Any]) -> _Render:
+        render = types.FunctionType(
+            original.__code__, names, argdefs=original.__defaults__, closure=original.__closure__
+        )
+        render.__kwdefaults__ = original.__kwdefaults__
+        return render
+
+    sparing = {**copying, "_plain_template_data": lambda data: data}
+    return bound(sparing), bound(copying), lambda: new_template("").environment
 
 
 def _length(value: Any) -> int:
