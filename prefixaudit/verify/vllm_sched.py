@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from prefixaudit.pool.vllm.scheduler import Scheduler, SchedulerRules, ServedRequest
 from prefixaudit.verify._verifier import GoldenFile, Tally, Verifier
 from prefixaudit.verify._vllm_vectors import KeyChain, rules_of, tokens_of
-
-_IDLE_STEPS_ALLOWED: Final = 2
 
 
 def _requests(
@@ -38,16 +36,13 @@ def _requests(
 def _serve(
     scheduler: Scheduler, requests: list[ServedRequest], arrivals: list[Mapping[str, Any]]
 ) -> bool:
-    """Run until all are served; False if the first waiting request can never be admitted."""
-    num_queued = num_idle = 0
+    """Run until all are served; False if a request can never be."""
+    num_queued = 0
     while num_queued < len(requests) or scheduler.running or scheduler.waiting:
         while num_queued < len(requests) and arrivals[num_queued]["step"] <= scheduler.num_steps:
             scheduler.add(requests[num_queued])
             num_queued += 1
-        step = scheduler.step()
-        is_stuck = not step.batch and not scheduler.running and bool(scheduler.waiting)
-        num_idle = num_idle + 1 if is_stuck else 0
-        if num_idle > _IDLE_STEPS_ALLOWED:
+        if scheduler.step().stuck is not None:
             return False
     return True
 

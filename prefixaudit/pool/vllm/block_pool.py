@@ -62,6 +62,10 @@ class BlockPool:
     def key_of(self, block: int) -> Hashable | None:
         return self._key[block]
 
+    def group_of(self, block: int) -> int:
+        """Return the group that a block's keys belong to; it says nothing without a key."""
+        return self._group[block]
+
     def key_tokens_of(self, block: int) -> int:
         """Return how many tokens of its prompt a block's first key covers; 0 without a key."""
         return self._key_tokens[block]

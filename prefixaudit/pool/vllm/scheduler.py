@@ -72,12 +72,17 @@ class ServedRequest(PoolRequest):
 
 @dataclass(slots=True)
 class Step:
-    """What one step does: (request, first token computed, number of tokens) in batch order."""
+    """What one step does: (request, first token computed, number of tokens) in batch order.
+
+    `stuck` is the first waiting request if it can't go on although nobody else runs: the pool (or
+    the token budget) is too small for it, and the engine would try for ever.
+    """
 
     number: int
     batch: list[tuple[ServedRequest, int, int]] = field(default_factory=list)
     preempted: list[ServedRequest] = field(default_factory=list)
     finished: list[ServedRequest] = field(default_factory=list)
+    stuck: ServedRequest | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -110,15 +115,11 @@ class Scheduler:
         self.waiting.append(request)
 
     def withdraw_first(self) -> ServedRequest:
-        """Take the first waiting request out, for one that can never fit into the pool."""
+        """Take the first waiting request out, for one that is stuck."""
         return self.waiting.popleft()
 
     def step(self) -> Step:
-        """Schedule one step, compute it, and free what has finished.
-
-        An empty batch means that nobody is there, or that the first waiting request doesn't fit
-        even though nobody runs.
-        """
+        """Schedule one step, compute it, and free what has finished."""
         step = Step(number=self.num_steps)
         self.num_steps += 1
         self.manager.new_step()
@@ -126,6 +127,8 @@ class Scheduler:
         if not step.preempted:
             self._admit(step, budget)
         self.manager.finish_copies()
+        if not step.batch and not self.running and self.waiting:
+            step.stuck = self.waiting[0]
         for request, _, num_tokens in step.batch:
             request.num_computed_tokens += num_tokens
             request.num_scheduled_tokens += num_tokens
