@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
@@ -11,8 +10,9 @@ import prefixaudit
 from prefixaudit.analysis import figures
 from prefixaudit.analysis.gathering import Compared, Gathered
 from prefixaudit.analysis.notes import notes_for
+from prefixaudit.analysis.simulating import simulate
 from prefixaudit.core.identity import CONTENT_FIELDS
-from prefixaudit.core.pool import HitCurve, HitRates, Lookups
+from prefixaudit.core.pool import HitRates, Lookups
 from prefixaudit.core.report import (
     GeneratedFacts,
     Hits,
@@ -27,6 +27,9 @@ from prefixaudit.core.report import (
 from prefixaudit.core.trace import BlockTrace, Float64Array
 from prefixaudit.deployment import Deployment
 from prefixaudit.errors import UsageError
+
+if TYPE_CHECKING:
+    from prefixaudit.core.model import ModelSpec
 
 GeneratedSetting: TypeAlias = Literal["auto", "on", "off"]
 
@@ -75,69 +78,6 @@ def key_fields(deployment: Deployment) -> tuple[str, ...]:
     return tuple(dict.fromkeys(("model", *engine.key_fields, *engine.process_fields)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Simulated:
-    """Hits of this pool and of an endless one. `curve` belongs to both."""
-
-    curve: HitCurve
-    lookups: Lookups
-    rates: HitRates
-    endless_lookups: Lookups
-    endless_rates: HitRates
-
-
-def _simulate(
-    trace: BlockTrace,
-    fields: tuple[str, ...],
-    *,
-    capacity_blocks: int | None,
-    min_recomputed_tokens: int,
-    flops_by_depth: Float64Array | None,
-) -> _Simulated:
-    from prefixaudit.pool import hit_rates, replay_lru
-
-    namespaces = trace.namespaces(fields)
-    order = trace.replay_order()
-    curve, lookups = replay_lru(
-        trace,
-        namespaces,
-        capacity_blocks=capacity_blocks,
-        min_recomputed_tokens=min_recomputed_tokens,
-        flops_by_depth=flops_by_depth,
-        order=order,
-    )
-    rates = hit_rates(
-        trace, namespaces, lookups.num_cached_tokens, capacity_blocks=capacity_blocks, order=order
-    )
-    if capacity_blocks is None:
-        return _Simulated(
-            curve=curve,
-            lookups=lookups,
-            rates=rates,
-            endless_lookups=lookups,
-            endless_rates=rates,
-        )
-    _, endless = replay_lru(
-        trace,
-        namespaces,
-        capacity_blocks=None,
-        min_recomputed_tokens=min_recomputed_tokens,
-        flops_by_depth=None,
-        order=order,
-        with_donors=False,
-    )
-    endless_rates = hit_rates(
-        trace, namespaces, endless.num_cached_tokens, capacity_blocks=None, order=order
-    )
-    return _Simulated(
-        curve=curve,
-        lookups=lookups,
-        rates=rates,
-        endless_lookups=endless,
-        endless_rates=endless_rates,
-    )
-
-
 def full_report(
     gathered: Gathered,
     trace: BlockTrace,
@@ -162,27 +102,24 @@ def full_report(
         depths = flops_by_depth(model, trace.block_size, int(full_blocks.max(initial=0)))
         per_request = figures.prefill_per_request(model, trace.num_prompt_tokens)
         prefill = float(per_request.sum())
-    simulated = _simulate(
+    simulated = simulate(
         trace,
         fields,
+        engine=engine,
+        policy=deployment.engine_settings.get("eviction_policy"),
         capacity_blocks=capacity_blocks,
-        min_recomputed_tokens=min_recomputed,
         flops_by_depth=depths,
     )
-    saved_this: float | None = None
-    saved_endless: float | None = None
     if model is not None:
         saved_per_request = saved_flops(model, simulated.lookups.num_cached_tokens)
-        saved_this = float(saved_per_request.sum())
-        saved_endless = float(saved_flops(model, simulated.endless_lookups.num_cached_tokens).sum())
 
-    def hits(rates: HitRates, lookups: Lookups, saved: float | None) -> Hits:
+    def hits(rates: HitRates, lookups: Lookups) -> Hits:
         return figures.pool_hits(
             rates,
             int(lookups.num_cached_tokens.sum()),
             num_full_blocks=int(full_blocks.sum()),
             block_size=trace.block_size,
-            flops_saved=saved,
+            flops_saved=_saved(model, lookups),
             prefill_flops=prefill,
             by_ids=gathered.trace_blocks,
         )
@@ -210,11 +147,12 @@ def full_report(
             if kv_bytes is None or capacity_blocks is None
             else capacity_blocks * trace.block_size * kv_bytes,
             num_distinct_blocks=trace.num_distinct_blocks,
+            simulation=simulated.about,
         ),
         num_prompt_tokens=num_prompt_tokens,
         prefill_flops=prefill,
-        this_pool=hits(simulated.rates, simulated.lookups, saved_this),
-        endless_pool=hits(simulated.endless_rates, simulated.endless_lookups, saved_endless),
+        this_pool=hits(simulated.rates, simulated.lookups),
+        endless_pool=hits(simulated.endless_rates, simulated.endless_lookups),
         trace_ids=_trace_ids(gathered, simulated.endless_rates),
         hit_length=figures.hit_lengths(simulated.lookups.num_cached_tokens, trace.block_size),
         curve=figures.curve_points(
@@ -224,16 +162,32 @@ def full_report(
             prefill_flops=prefill,
             kv_bytes_per_token=kv_bytes,
             capacity_blocks=capacity_blocks,
+            points={
+                capacity: (
+                    int(lookups.num_cached_tokens.sum()),
+                    _saved(model, lookups),
+                )
+                for capacity, lookups in simulated.points.items()
+            },
         ),
         prompt_agreement=gathered.prompt_lengths.agreement(),
         cached_agreement=compared.agreement(),
         generated=_generated_facts(gathered, trace, setting),
         unknown_fields=figures.unknown_fields(trace),
         replay_notes=gathered.replay.notes,
-        notes=notes_for(gathered, trace, deployment, setting, fields),
+        notes=notes_for(gathered, trace, deployment, setting, fields, simulated),
         rows=_rows(gathered, trace, simulated.lookups, per_request, saved_per_request),
         incomplete=_incomplete(gathered, trace.num_requests),
     )
+
+
+def _saved(model: ModelSpec | None, lookups: Lookups) -> float | None:
+    """Return the FLOPs that all hits spare, None without a model."""
+    if model is None:
+        return None
+    from prefixaudit.cost.flops import saved_flops
+
+    return float(saved_flops(model, lookups.num_cached_tokens).sum())
 
 
 def _incomplete(gathered: Gathered, num_requests: int) -> str | None:
@@ -370,6 +324,7 @@ def empty_report(
             capacity_blocks=None,
             capacity_bytes=None,
             num_distinct_blocks=0,
+            simulation="nothing was simulated",
         ),
         num_prompt_tokens=0,
         prefill_flops=None,

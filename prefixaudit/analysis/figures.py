@@ -5,13 +5,13 @@ Definitions of rates are those of `core.pool.HitRates`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isnan
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from prefixaudit.core.identity import IDENTITY_FIELDS, Identity, field_kind
-from prefixaudit.core.model import ModelSpec
 from prefixaudit.core.pool import HitCurve, HitRates
 from prefixaudit.core.report import (
     CurveMark,
@@ -22,6 +22,9 @@ from prefixaudit.core.report import (
 )
 from prefixaudit.core.trace import BlockTrace, Float64Array, Int64Array
 from prefixaudit.core.unknown import UNKNOWN
+
+if TYPE_CHECKING:
+    from prefixaudit.core.model import ModelSpec
 
 _ABOUT = {
     name: str(Identity.__dataclass_fields__[name].metadata["about"]) for name in IDENTITY_FIELDS
@@ -110,17 +113,25 @@ def curve_points(
     prefill_flops: float | None,
     kv_bytes_per_token: int | None,
     capacity_blocks: int | None,
+    points: Mapping[int, tuple[int, float | None]],
 ) -> tuple[CurvePoint, ...]:
-    """Return about sixty points that show the curve, with its knee and this pool marked."""
+    """Return about sixty points that show the curve, with its knee and this pool marked.
+
+    `points`, (cached tokens, FLOPs saved) at some capacities, replace the curve where given.
+    """
     from prefixaudit.pool import find_knee, informative_capacities
     from prefixaudit.pool.curves import capacity_for_share
 
     knee = find_knee(curve)
     endless = capacity_for_share(curve, 1.0)
+    if points:
+        most = curve.at(None)[0] * block_size
+        endless = min((size for size, (tokens, _) in points.items() if tokens == most), default=-1)
     always = () if capacity_blocks is None else (capacity_blocks,)
-    points = []
-    for capacity in informative_capacities(curve, always=always):
-        num_blocks, flops = curve.at(capacity)
+    found = []
+    for capacity in points or informative_capacities(curve, always=always):
+        num_blocks, by_curve = curve.at(capacity)
+        num_tokens, flops = points.get(capacity, (num_blocks * block_size, known_or_none(by_curve)))
         marks: list[CurveMark] = []
         if capacity == capacity_blocks:
             marks.append("this-pool")
@@ -128,8 +139,7 @@ def curve_points(
             marks.append("knee")
         if capacity == endless:
             marks.append("endless")
-        num_tokens = num_blocks * block_size
-        points.append(
+        found.append(
             CurvePoint(
                 capacity_blocks=capacity,
                 capacity_bytes=None
@@ -138,12 +148,12 @@ def curve_points(
                 num_cached_tokens=num_tokens,
                 token_hit_rate=num_tokens / num_prompt_tokens if num_prompt_tokens else None,
                 flops_saved_share=flops / prefill_flops
-                if prefill_flops and not isnan(flops)
+                if prefill_flops and flops is not None
                 else None,
                 marks=tuple(marks),
             )
         )
-    return tuple(points)
+    return tuple(found)
 
 
 def unknown_fields(trace: BlockTrace) -> tuple[UnknownField, ...]:

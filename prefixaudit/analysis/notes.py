@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from prefixaudit.analysis.gathering import Gathered
+from prefixaudit.analysis.simulating import Simulated
 from prefixaudit.core.trace import BlockTrace
 from prefixaudit.deployment import Deployment
 
@@ -17,6 +18,7 @@ def notes_for(
     deployment: Deployment,
     setting: str,
     fields: tuple[str, ...],
+    simulated: Simulated,
 ) -> tuple[str, ...]:
     """Return the notes of a report, the weightiest first."""
     return (
@@ -24,7 +26,7 @@ def notes_for(
         *_about_lengths(gathered),
         *_about_ids(gathered, trace),
         *_about_model(deployment),
-        *_about_pool(trace, deployment, fields),
+        *_about_pool(trace, deployment, fields, simulated),
         *_about_reading(gathered),
     )
 
@@ -84,7 +86,7 @@ def _about_model(deployment: Deployment) -> Iterator[str]:
 
 
 def _about_pool(
-    trace: BlockTrace, deployment: Deployment, fields: tuple[str, ...]
+    trace: BlockTrace, deployment: Deployment, fields: tuple[str, ...], simulated: Simulated
 ) -> Iterator[str]:
     if deployment.engine is None:
         yield (
@@ -97,7 +99,12 @@ def _about_pool(
     order = "in order of arrival"
     if np.isnan(trace.arrival_s).any():
         order = "in the log's order (not every request has a time)"
-    yield f"LRU pool, requests one after another {order}; FLOPs count attention causally"
+    yield f"pool: {simulated.about}"
+    yield (
+        f"requests are served one after another {order}: what runs at the same time takes no room "
+        "and shares nothing yet"
+    )
+    yield from simulated.notes
 
 
 def _about_reading(gathered: Gathered) -> Iterator[str]:

@@ -47,7 +47,12 @@ BlockSizeOption = Annotated[
 ]
 CapacityBlocksOption = Annotated[
     int | None,
-    typer.Option("--capacity-blocks", metavar="N", min=0, help="Pool size in blocks."),
+    typer.Option(
+        "--capacity-blocks",
+        metavar="N",
+        min=0,
+        help="Pool size in blocks that can hold KV (vLLM's null block is one more).",
+    ),
 ]
 CapacityGibOption = Annotated[
     float | None,

@@ -60,7 +60,8 @@ class ModelFacts:
 class PoolSetting:
     """The pool that was modelled; `capacity_blocks` None is an endless one.
 
-    `key_fields` are the identity fields that separate blocks besides tokens and media.
+    `key_fields` are the identity fields that separate blocks besides tokens and media;
+    `simulation` says which pool was simulated, and how.
     """
 
     engine: str | None
@@ -72,6 +73,7 @@ class PoolSetting:
     capacity_blocks: int | None
     capacity_bytes: int | None
     num_distinct_blocks: int
+    simulation: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

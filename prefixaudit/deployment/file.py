@@ -17,6 +17,7 @@ r"""Reads prefixaudit.toml. All keys are optional; paths are relative to the fil
     block_size = 16
     hash_algorithm = "sha256"      # facts for exact hashes; checked by the engine's profile
     hash_seed = "0"
+    eviction_policy = "lru"        # of a radix tree; default: the engine's own
     cache_generated = true         # do answers enter the pool? default: where the log has them
 
     [rendering]                    # what the server does to a chat; default: the engine's way
@@ -26,7 +27,8 @@ r"""Reads prefixaudit.toml. All keys are optional; paths are relative to the fil
     content_parts = "auto"         # "as-sent", "join"; auto: joined where the template wants text
     part_separator = "\n"         # between joined parts
 
-    [pool]                         # one of the three; none is an endless pool
+    [pool]                         # one of the three; none is an endless pool. Blocks that can hold
+                                   # KV: the null block that vLLM counts too is left out
     capacity_blocks = 21400
     capacity_tokens = 342400
     capacity_gib = 83.6            # GiB of KV; needs a model
@@ -46,13 +48,11 @@ All problems of a file are reported at once, with their lines.
 
 from __future__ import annotations
 
-import zoneinfo
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from prefixaudit.core.engine import EngineProfile
 from prefixaudit.core.identity import IDENTITY_FIELDS, Identity
 from prefixaudit.core.unknown import UNKNOWN, Known
 from prefixaudit.deployment.model_folder import (
@@ -64,6 +64,9 @@ from prefixaudit.deployment.tenant import TenantRule, source_problem
 from prefixaudit.deployment.value import Capacity, Deployment, Overrides, Rendering
 from prefixaudit.errors import ConfigurationError, UsageError
 from prefixaudit.tables import Table, TomlDocument
+
+if TYPE_CHECKING:
+    from prefixaudit.core.engine import EngineProfile
 
 DEPLOYMENT_FILE: Final = "prefixaudit.toml"
 
@@ -224,7 +227,7 @@ def _read_engine(table: Table) -> dict[str, Any]:
         table.problem("version", "is given without a name")
     settings = {
         key: value
-        for key in ("hash_algorithm", "hash_seed")
+        for key in ("hash_algorithm", "hash_seed", "eviction_policy")
         if (value := table.text(key, default=None)) is not None
     }
     return {
@@ -236,6 +239,8 @@ def _read_engine(table: Table) -> dict[str, Any]:
 
 
 def _read_rendering(table: Table) -> Rendering:
+    import zoneinfo
+
     time_zone = table.text("time_zone", default="UTC")
     try:
         zoneinfo.ZoneInfo(time_zone)

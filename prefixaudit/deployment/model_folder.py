@@ -7,11 +7,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prefixaudit.core.identity import Identity
-from prefixaudit.core.model import Attention, ModelSpec
 from prefixaudit.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from prefixaudit.core.model import ModelSpec
 
 # config.json is a few kilobytes; what is larger is something else.
 _MAX_CONFIG_BYTES = 16 * 2**20
@@ -62,6 +64,8 @@ def model_identity(model: ModelSpec) -> Identity:
 
 
 def _attention(model: ModelSpec) -> str:
+    from prefixaudit.core.model import Attention
+
     patterns = set()
     for layer, _ in model.distinct_layers:
         for mixer in layer.mixers:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from prefixaudit.core.engine import EngineProfile
 from prefixaudit.core.identity import Identity
-from prefixaudit.core.model import ModelSpec
 from prefixaudit.core.request import Request
 from prefixaudit.core.unknown import UNKNOWN
 from prefixaudit.deployment.tenant import TenantRule
+
+if TYPE_CHECKING:  # a log without a model or an engine does without them
+    from prefixaudit.core.engine import EngineProfile
+    from prefixaudit.core.model import ModelSpec
 
 GIB = 2**30
 _NOTHING_KNOWN = Identity()

@@ -131,7 +131,7 @@ def block_pool_curve(
             for number in np.unique(shift)
         ]
     else:
-        parts = [(0, _with_tails(trace, tails))]
+        parts = [(0, with_tails(trace, tails))]
     curves = [
         (
             number + rules.num_reserved_blocks,
@@ -164,7 +164,7 @@ def _add_shifted(
     total[shift + len(curve) :] += curve[-1]
 
 
-def _with_tails(trace: BlockTrace, tails: Int64Array) -> BlockTrace:
+def with_tails(trace: BlockTrace, tails: Int64Array) -> BlockTrace:
     """Return the trace with a node of its own for the tail blocks of each request."""
     tree = trace.tree
     having = np.flatnonzero(tails)

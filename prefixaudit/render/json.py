@@ -54,6 +54,7 @@ def as_values(report: Report) -> dict[str, Any]:
             "capacity_blocks": pool.capacity_blocks,
             "capacity_bytes": pool.capacity_bytes,
             "num_distinct_blocks": pool.num_distinct_blocks,
+            "simulation": pool.simulation,
         },
         "totals": {
             "num_requests": log.num_requests,

@@ -1,0 +1,275 @@
+"""Simulates the pool: this deployment's, an endless one, and the curve over all capacities.
+
+Without an engine, or with one whose pool is plain LRU, one pass gives the exact hits at every
+capacity; the tail of a prompt that fills no block takes one all the same. Capacities count the
+blocks that can hold KV, reserved ones (vLLM's null block) left out.
+
+vLLM's block pool is simulated as it is at this deployment's capacity; its curve is one pass where
+that is exact, else a set of capacities is simulated. SGLang's radix tree likewise.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from prefixaudit.core.engine import EngineProfile
+from prefixaudit.core.pool import HitCurve, HitRates, Lookups
+from prefixaudit.core.trace import BlockTrace, Float64Array, Int32Array
+from prefixaudit.errors import UsageError
+from prefixaudit.pool import hit_rates, replay_lru
+
+# Capacities that are simulated one by one where one pass isn't exact, and the block accesses (or,
+# for radix trees, requests) that this may cost.
+_NUM_POINTS: Final = 24
+_MOST_ACCESSES: Final = 40_000_000
+_MOST_TREE_REQUESTS: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """Hits of this pool and of an endless one.
+
+    curve   hits at every capacity by one pass
+    points  Lookups at the capacities that were simulated one by one; empty where the curve is exact
+    about   which pool was simulated and how, for the report
+    """
+
+    curve: HitCurve
+    points: dict[int, Lookups]
+    lookups: Lookups
+    rates: HitRates
+    endless_lookups: Lookups
+    endless_rates: HitRates
+    about: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pool:
+    """One way to simulate: its curve, Lookups at a capacity, and what is said of it."""
+
+    curve: HitCurve
+    at: Callable[[int], Lookups] | None
+    points: dict[int, Lookups]
+    about: str
+    notes: tuple[str, ...]
+
+
+def simulate(
+    trace: BlockTrace,
+    fields: tuple[str, ...],
+    *,
+    engine: EngineProfile | None,
+    policy: str | None,
+    capacity_blocks: int | None,
+    flops_by_depth: Float64Array | None,
+) -> Simulated:
+    """Return the hits of a trace; blocks are kept apart by the identity `fields`.
+
+    `policy` is a radix tree's eviction policy, None for the engine's default. Raises UsageError for
+    a policy that the engine doesn't have.
+    """
+    namespaces = trace.namespaces(fields)
+    order = trace.replay_order()
+    min_recomputed = 1 if engine is None else engine.min_recomputed_tokens
+    # One pass serves both pools where they are one, or where this pool is plain LRU.
+    is_plain = engine is None or engine.pool is None or engine.pool.eviction_regime == "lru"
+    pool_trace = with_slots(trace)
+    curve, lookups = replay_lru(
+        pool_trace,
+        namespaces,
+        capacity_blocks=capacity_blocks if is_plain else None,
+        min_recomputed_tokens=min_recomputed,
+        flops_by_depth=flops_by_depth,
+        order=order,
+        with_donors=True,
+    )
+    endless = lookups
+    if is_plain and capacity_blocks is not None:
+        _, endless = replay_lru(
+            trace,
+            namespaces,
+            capacity_blocks=None,
+            min_recomputed_tokens=min_recomputed,
+            flops_by_depth=None,
+            order=order,
+            with_donors=False,
+        )
+    pool = _pool_of(engine, policy, trace, namespaces, curve, capacity_blocks, flops_by_depth)
+    if pool.at is not None and capacity_blocks is not None:
+        lookups = pool.at(capacity_blocks)
+
+    def rates(of: Lookups, capacity: int | None) -> HitRates:
+        return hit_rates(
+            trace, namespaces, of.num_cached_tokens, capacity_blocks=capacity, order=order
+        )
+
+    endless_rates = rates(endless, None)
+    return Simulated(
+        curve=pool.curve,
+        points=pool.points,
+        lookups=lookups,
+        rates=endless_rates if capacity_blocks is None else rates(lookups, capacity_blocks),
+        endless_lookups=endless,
+        endless_rates=endless_rates,
+        about=pool.about,
+        notes=pool.notes,
+    )
+
+
+def with_slots(trace: BlockTrace) -> BlockTrace:
+    """Return the trace with a block for each tail that fills none: it takes room and is never hit.
+
+    Where a trace has an id for the tail, equal ids after equal blocks are one block.
+    """
+    from prefixaudit.chain.partial import with_partial_blocks
+    from prefixaudit.pool.explicit import num_slots
+    from prefixaudit.pool.explicit_curve import with_tails
+
+    if trace.has_partial_id.any():
+        with_ids = with_partial_blocks(trace)
+        trace = replace(with_ids, num_prompt_tokens=trace.num_prompt_tokens)
+    tails = num_slots(trace)[1] - trace.num_blocks
+    return with_tails(trace, tails) if tails.any() else trace
+
+
+def _pool_of(
+    engine: EngineProfile | None,
+    policy: str | None,
+    trace: BlockTrace,
+    namespaces: Int32Array,
+    lru: HitCurve,
+    capacity_blocks: int | None,
+    flops_by_depth: Float64Array | None,
+) -> _Pool:
+    regime = "lru" if engine is None or engine.pool is None else engine.pool.eviction_regime
+    always = () if capacity_blocks is None else (capacity_blocks,)
+    if engine is not None and regime in ("all-to-back", "unhashed-to-front"):
+        return _block_pool(engine, trace, namespaces, always, flops_by_depth)
+    if engine is not None and regime == "leaves":
+        return _radix_tree(engine, policy, trace, namespaces, lru, always)
+    notes: tuple[str, ...] = ()
+    if regime not in ("lru", "leaves"):
+        notes = (f"how {_name(engine)} evicts isn't modelled: its pool is taken as plain LRU",)
+    return _Pool(
+        curve=lru,
+        at=None,
+        points={},
+        about="LRU, a prompt's unfilled tail takes a block too; exact at every pool size",
+        notes=notes,
+    )
+
+
+def _block_pool(
+    engine: EngineProfile,
+    trace: BlockTrace,
+    namespaces: Int32Array,
+    always: Sequence[int],
+    flops_by_depth: Float64Array | None,
+) -> _Pool:
+    from prefixaudit.pool.explicit import simulate_pool, simulate_pool_at
+    from prefixaudit.pool.explicit_curve import (
+        block_pool_curve,
+        block_pool_rules,
+        one_pass_is_exact,
+        trace_facts,
+    )
+
+    rules = block_pool_rules(engine)
+    assert rules is not None, "the caller looked at the regime"
+    rules = replace(rules, num_reserved_blocks=0)
+    curve = block_pool_curve(trace, namespaces, rules=rules, flops_by_depth=flops_by_depth)
+    is_exact, reason = one_pass_is_exact(engine, trace_facts(trace, namespaces, rules))
+    points: dict[int, Lookups] = {}
+    how = "curve by one pass"
+    if not is_exact:
+        capacities = _capacities(curve, always)
+        if trace.num_block_accesses * len(capacities) <= _MOST_ACCESSES:
+            pools = simulate_pool_at(
+                trace,
+                namespaces,
+                capacities_blocks=capacities,
+                rules=rules,
+                jobs=min(os.cpu_count() or 1, 8),
+            )
+            points = {
+                capacity: pool.lookups for capacity, pool in zip(capacities, pools, strict=True)
+            }
+            how = f"{len(points)} pool sizes simulated"
+        else:
+            how = "curve by one pass, approximate: " + reason
+    order = "front" if rules.unhashed_first else "back"
+    return _Pool(
+        curve=curve,
+        at=lambda capacity: (
+            simulate_pool(trace, namespaces, capacity_blocks=capacity, rules=rules).lookups
+        ),
+        points=points,
+        about=(
+            f"{_name(engine)} block pool: freed blocks without a hash go to the {order} of the "
+            f"free queue; {how}"
+        ),
+        notes=(),
+    )
+
+
+def _radix_tree(
+    engine: EngineProfile,
+    policy: str | None,
+    trace: BlockTrace,
+    namespaces: Int32Array,
+    lru: HitCurve,
+    always: Sequence[int],
+) -> _Pool:
+    from prefixaudit.errors import unknown_name
+    from prefixaudit.pool.sglang.rules import rules_of
+    from prefixaudit.pool.sglang.sequential import replay_sequential
+
+    assert engine.pool is not None, "the caller looked at the regime"
+    policies = engine.pool.policies
+    chosen = policy or policies[0]
+    if chosen not in policies:
+        raise UsageError(unknown_name(f"eviction policy of {_name(engine)}", chosen, policies))
+    rules = rules_of(engine.facts_version or "")
+
+    def at(capacity: int) -> Lookups:
+        return replay_sequential(
+            trace,
+            namespaces,
+            capacity_tokens=capacity * trace.block_size,
+            policy=chosen,
+            rules=rules,
+        ).lookups
+
+    capacities = _capacities(lru, always)
+    points: dict[int, Lookups] = {}
+    how = (
+        "the curve is that of an LRU pool of blocks; a radix tree evicts whole leaves, so it "
+        "differs somewhat"
+    )
+    if trace.num_requests * len(capacities) <= _MOST_TREE_REQUESTS:
+        points = {capacity: at(capacity) for capacity in capacities}
+        how = f"{len(points)} pool sizes simulated"
+    return _Pool(
+        curve=lru,
+        at=at,
+        points=points,
+        about=f"{_name(engine)} radix tree, policy {chosen}; {how}",
+        notes=(),
+    )
+
+
+def _capacities(curve: HitCurve, always: Sequence[int]) -> tuple[int, ...]:
+    from prefixaudit.pool import informative_capacities
+
+    return informative_capacities(curve, always=always, num_points=_NUM_POINTS)
+
+
+def _name(engine: EngineProfile | None) -> str:
+    if engine is None:
+        return "the engine"
+    version = engine.facts_version
+    return engine.name if version is None else f"{engine.name} {version}"
