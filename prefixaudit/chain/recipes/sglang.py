@@ -128,6 +128,11 @@ def _published(
 def _hash_blocks(
     token_ids: Sequence[int], block_size: int, facts: HashFacts, options: ChainOptions
 ) -> HashedChain:
+    if options.media:
+        raise UsageError(
+            "SGLang hashes media as pad values in place of their placeholder ids",
+            hint="Give the token ids with the pad values in them.",
+        )
     parent = _storage_parent(facts, options)
     digests = page_digests(
         token_ids,

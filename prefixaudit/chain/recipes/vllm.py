@@ -103,10 +103,12 @@ def _root_value(facts: HashFacts, options: ChainOptions) -> tuple[bool, Hash]:
     hash_form = form(facts, "hash", ("integer", "digest"))
     if options.root is not None:
         return True, _given_root(options.root, hash_form)
-    kind = form(facts, "root", ("none", "text-none", "pickled-seed", "hashed-seed"))
+    kind = form(facts, "root", ("none", "text-none", "pickled-none", "pickled-seed", "hashed-seed"))
     if kind == "none":
         return True, None
     seed = options.seed
+    if kind == "pickled-none":
+        return (True, _pickled_integer(None)) if seed is None else (False, None)
     if kind == "text-none":
         fixed = seed is not None and seed != "random"
         return fixed, hash_of_text("None", seed or "", options.python) if fixed else None
@@ -115,10 +117,14 @@ def _root_value(facts: HashFacts, options: ChainOptions) -> tuple[bool, Hash]:
             return False, None
         seed = FIXED_SEED
     if kind == "pickled-seed":
-        return True, int.from_bytes(hashlib.sha256(pickle_bytes(_own(seed))).digest(), "big")
+        return True, _pickled_integer(seed)
     if algorithm == "builtin" and seed == "random":
         return False, None
     return True, hash_function(algorithm, hash_form, options)(_own(seed))
+
+
+def _pickled_integer(value: str | None) -> int:
+    return int.from_bytes(hashlib.sha256(pickle_bytes(value)).digest(), "big")
 
 
 def _given_root(root: str, hash_form: str) -> bytes | int:

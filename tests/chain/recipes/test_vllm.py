@@ -126,12 +126,18 @@ def test_pythons_hash_of_text_is_the_one_of_a_process_with_the_engines_seed() ->
         ("0.29.0", "sha256", _sha256_of_pickle("vllm-none-hash").hex()),
         ("0.29.0", "xxhash", None),
         ("0.8.2", "builtin", None),
+        ("0.8.3", "sha256", str(int.from_bytes(_sha256_of_pickle(None), "big"))),
+        ("0.8.5", "sha256", None),
     ],
 )
 def test_root_without_a_seed(version: str, algorithm: str, root: str | None) -> None:
     profile = load_profile(f"vllm@{version}")
 
     assert root_of(profile, ChainOptions(algorithm=algorithm)) == root
+
+
+def test_0_8_4_draws_a_random_root_when_a_seed_is_set() -> None:
+    assert root_of(load_profile("vllm@0.8.4"), ChainOptions(seed="0")) is None
 
 
 def test_a_random_root_has_to_be_given() -> None:
