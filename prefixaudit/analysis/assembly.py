@@ -19,7 +19,6 @@ from prefixaudit.core.report import (
     LogFacts,
     ModelFacts,
     PoolSetting,
-    ReadFile,
     Report,
     RequestRows,
     TraceIds,
@@ -177,7 +176,7 @@ def full_report(
         replay_notes=gathered.replay.notes,
         notes=notes_for(gathered, trace, deployment, setting, fields, simulated),
         rows=_rows(gathered, trace, simulated.lookups, per_request, saved_per_request),
-        incomplete=_incomplete(gathered, trace.num_requests),
+        incomplete=why_incomplete(gathered, trace.num_requests),
     )
 
 
@@ -190,7 +189,7 @@ def _saved(model: ModelSpec | None, lookups: Lookups) -> float | None:
     return float(saved_flops(model, lookups.num_cached_tokens).sum())
 
 
-def _incomplete(gathered: Gathered, num_requests: int) -> str | None:
+def why_incomplete(gathered: Gathered, num_requests: int) -> str | None:
     """Say why the audit has no answer, None where it has one (the rule stands at `analyse`)."""
     num_skipped = len(gathered.skipped)
     if not num_requests:
@@ -204,14 +203,10 @@ def _incomplete(gathered: Gathered, num_requests: int) -> str | None:
 
 
 def _log_facts(gathered: Gathered, trace: BlockTrace | None) -> LogFacts:
-    stream = gathered.stream
     arrivals = np.empty(0) if trace is None else trace.arrival_s[~np.isnan(trace.arrival_s)]
     return LogFacts(
-        files=tuple(
-            ReadFile(path=file.path, format=file.format_name or "unknown", num_bytes=file.num_bytes)
-            for file in stream.files
-        ),
-        num_records=stream.num_records,
+        files=gathered.files,
+        num_records=gathered.num_records,
         num_requests=0 if trace is None else trace.num_requests,
         num_skipped=len(gathered.skipped),
         skipped=gathered.skipped,
@@ -358,5 +353,5 @@ def empty_report(
                 donor_num_tokens=np.empty(0, dtype=np.int64),
             ),
         ),
-        incomplete=_incomplete(gathered, 0),
+        incomplete=why_incomplete(gathered, 0),
     )

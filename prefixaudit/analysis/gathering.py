@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Protocol
 
 from prefixaudit.chain import TraceBuilder
 from prefixaudit.core.prompt import Prompt
-from prefixaudit.core.report import Agreement
+from prefixaudit.core.report import Agreement, ReadFile
 from prefixaudit.core.request import BlockHashes, Request, Skipped, TokenIds
 from prefixaudit.core.trace import BlockTrace
 from prefixaudit.core.unknown import UNKNOWN
@@ -98,7 +99,10 @@ class Rows:
 class Gathered:
     """All that was learned on the way from the logs to the trace."""
 
-    stream: LogStream
+    files: tuple[ReadFile, ...]
+    num_records: int
+    num_repaired: Mapping[str, int]
+    ignored_files: tuple[str, ...]
     replay: ReplayStatistics
     trace: BlockTrace | None
     rows: Rows
@@ -225,7 +229,13 @@ def gather(
             progress.update(stream.num_bytes_read, stream.num_bytes_total, num_requests, num_tokens)
     progress.stage("building the block tree")
     return Gathered(
-        stream=stream,
+        files=tuple(
+            ReadFile(path=file.path, format=file.format_name or "empty", num_bytes=file.num_bytes)
+            for file in stream.files
+        ),
+        num_records=stream.num_records,
+        num_repaired=stream.num_repaired,
+        ignored_files=tuple(file.path for file in stream.ignored_files),
         replay=run.statistics,
         trace=builder.finish() if builder is not None and num_requests else None,
         rows=rows,
@@ -239,6 +249,46 @@ def gather(
         num_without_answer=num_requests - num_with_answer,
         num_answers_by_length_only=num_by_length,
         num_approximate=num_approximate,
+    )
+
+
+def from_trace_file(path: Path) -> Gathered:
+    """Return what `prefixaudit export` wrote as if it had been read from the log.
+
+    What the export left out (answers' texts, the server's figures, skipped records) isn't known.
+    Raises IncompleteError for a broken file.
+    """
+    from prefixaudit.chain.export import read_trace
+
+    trace = read_trace(path)
+    num_requests = trace.num_requests
+    num_with_answer = int((trace.num_generated_tokens > 0).sum())
+    return Gathered(
+        files=(
+            ReadFile(path=str(path), format="prefixaudit-trace", num_bytes=path.stat().st_size),
+        ),
+        num_records=num_requests,
+        num_repaired={},
+        ignored_files=(),
+        replay=ReplayStatistics(),
+        trace=trace if num_requests else None,
+        rows=Rows(
+            path=array("i", bytes(4 * num_requests)),
+            line=array("q", range(1, num_requests + 1)),
+            position=array("q", range(num_requests)),
+            paths={str(path): 0},
+            skipped_request_ids={},
+        ),
+        skipped=(),
+        block_size=trace.block_size,
+        block_size_origin="trace",
+        trace_blocks=bool(trace.has_partial_id.any()),
+        reported_cached_tokens=array("q", [_NOT_REPORTED]) * num_requests,
+        prompt_lengths=Compared(),
+        num_with_answer=num_with_answer,
+        num_without_answer=num_requests - num_with_answer,
+        num_answers_by_length_only=0,
+        num_approximate=0,
     )
 
 

@@ -108,10 +108,10 @@ def _about_pool(
 
 
 def _about_reading(gathered: Gathered) -> Iterator[str]:
-    for kind, count in gathered.stream.num_repaired.items():
+    for kind, count in gathered.num_repaired.items():
         yield f"damage that cost no record: {count:,} {kind}"
-    ignored = gathered.stream.ignored_files
+    ignored = gathered.ignored_files
     if ignored:
-        names = ", ".join(file.path for file in ignored[:3])
+        names = ", ".join(ignored[:3])
         more = f" and {len(ignored) - 3:,} more" if len(ignored) > 3 else ""
         yield f"not read, no logs by name or content: {names}{more}"

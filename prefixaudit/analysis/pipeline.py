@@ -9,7 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from prefixaudit.analysis.gathering import IdReplay, Progress, gather
+from prefixaudit.analysis.gathering import (
+    Gathered,
+    IdReplay,
+    Progress,
+    from_trace_file,
+    gather,
+)
 from prefixaudit.core.report import Report
 from prefixaudit.core.request import BlockHashes, ChatMessages, RawText, Request, Skipped
 from prefixaudit.deployment import Deployment
@@ -30,9 +36,14 @@ _BYTES_WORTH_A_PROCESS: Final = 32 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalysisOptions:
-    """How a log is read and replayed. `jobs` None is all cores."""
+    """How a log is read and replayed.
+
+    `trace_block_size` is the size in tokens of a trace's blocks, None: found from its records.
+    `jobs` None is as many processes as the log is worth, at most all cores.
+    """
 
     log_format: str | None = None
+    trace_block_size: int | None = None
     cache_generated: Literal["auto", "on", "off"] = "auto"
     jobs: int | None = None
 
@@ -68,13 +79,37 @@ def analyse(
     can't be read at all.
     """
     from prefixaudit.analysis.assembly import empty_report, full_report
-    from prefixaudit.logs import ReadOptions, read_logs
 
     options = options or AnalysisOptions()
     progress = progress or Quiet()
-    setting = _generated_setting(options, deployment)
-    stream = read_logs(paths, ReadOptions(log_format=options.log_format))
-    replay_options = replay_options_for(deployment, encode_generated=setting != "off")
+    gathered = gather_logs(paths, deployment, options, progress)
+    setting = generated_setting(options, deployment)
+    progress.stage("simulating the pool")
+    if gathered.trace is None:
+        return empty_report(gathered, deployment, setting)
+    return full_report(gathered, gathered.trace, deployment, setting)
+
+
+def gather_logs(
+    paths: Sequence[str],
+    deployment: Deployment,
+    options: AnalysisOptions,
+    progress: Progress,
+) -> Gathered:
+    """Read and replay logs, or read an export back; the expensive half of `analyse`.
+
+    Raises UsageError, ConfigurationError and IncompleteError as `analyse` does.
+    """
+    from prefixaudit.logs import ReadOptions, read_logs
+
+    if len(paths) == 1 and options.log_format is None and _is_trace_file(Path(paths[0])):
+        return from_trace_file(Path(paths[0]))
+    caches_answers = generated_setting(options, deployment) != "off"
+    read_options = ReadOptions(
+        log_format=options.log_format, trace_block_size=options.trace_block_size
+    )
+    stream = read_logs(paths, read_options)
+    replay_options = replay_options_for(deployment, encode_generated=caches_answers)
 
     def replay(items: Iterable[Request | Skipped]) -> ReplayRun | IdReplay:
         first, items = _with_first_request(items)
@@ -83,13 +118,23 @@ def analyse(
         jobs = _jobs(options, first, stream.num_bytes_total)
         return replay_many(items, deployment.model_dir, replay_options, jobs=jobs)
 
-    gathered = gather(
-        stream, deployment, replay, cache_generated=setting != "off", progress=progress
-    )
-    progress.stage("simulating the pool")
-    if gathered.trace is None:
-        return empty_report(gathered, deployment, setting)
-    return full_report(gathered, gathered.trace, deployment, setting)
+    return gather(stream, deployment, replay, cache_generated=caches_answers, progress=progress)
+
+
+def _is_trace_file(path: Path) -> bool:
+    """Say whether a path is what `prefixaudit export` wrote; no for what can't be read."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            start = file.read(64)
+    except OSError:
+        return False
+    if not start.startswith(b"PK"):
+        return False
+    from prefixaudit.chain.export import is_trace_file
+
+    return is_trace_file(start)
 
 
 def replay_options_for(deployment: Deployment, *, encode_generated: bool = True) -> ReplayOptions:
@@ -147,7 +192,7 @@ def _jobs(options: AnalysisOptions, first: Request | None, num_bytes: int | None
     return max(1, min(cores or 1, worth))
 
 
-def _generated_setting(
+def generated_setting(
     options: AnalysisOptions, deployment: Deployment
 ) -> Literal["auto", "on", "off"]:
     if options.cache_generated != "auto" or deployment.cache_generated is None:

@@ -68,6 +68,15 @@ LogFormatOption = Annotated[
         help="Format of the log; default: by content. `prefixaudit list formats` names them.",
     ),
 ]
+TraceBlockSizeOption = Annotated[
+    int | None,
+    typer.Option(
+        "--trace-block-size",
+        metavar="TOKENS",
+        min=1,
+        help="Tokens that a block id of a trace stands for; default: found from its records.",
+    ),
+]
 FormatOption = Annotated[
     str,
     typer.Option("--format", "-f", metavar="NAME", help="Output format: text, json."),

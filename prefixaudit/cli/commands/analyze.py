@@ -20,6 +20,7 @@ def analyze(
     capacity_blocks: options.CapacityBlocksOption = None,
     capacity_gib: options.CapacityGibOption = None,
     log_format: options.LogFormatOption = None,
+    trace_block_size: options.TraceBlockSizeOption = None,
     chat_template: options.ChatTemplateOption = None,
     cache_generated: options.CacheGeneratedOption = "auto",
     jobs: options.JobsOption = None,
@@ -67,7 +68,12 @@ def analyze(
             chat_template=chat_template,
         ),
     )
-    how = AnalysisOptions(log_format=log_format, cache_generated=cache_generated, jobs=jobs)
+    how = AnalysisOptions(
+        log_format=log_format,
+        trace_block_size=trace_block_size,
+        cache_generated=cache_generated,
+        jobs=jobs,
+    )
     progress = streams.ProgressLine()
     try:
         report = analyse(paths, found, how, progress)
