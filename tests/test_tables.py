@@ -98,3 +98,19 @@ def test_a_file_that_is_not_utf8_is_a_configuration_error(tmp_path: Path) -> Non
 def test_a_missing_file_is_a_configuration_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="can't be read"):
         TomlDocument.read(tmp_path / "none.toml")
+
+
+def test_a_problem_in_an_overlay_has_the_overlays_line() -> None:
+    text = '[pool]\nsize = 1\nname = "a"\n\n[[versions]]\nfrom = "2"\n[versions.pool]\nsize = "x"\n'
+    document = TomlDocument("a.toml", text)
+    overlays = document.root.tables("versions")
+
+    merged = document.overlaid(document.root, overlays, without=("from",))
+    pool = merged.table("pool")
+    values = (pool.text("name"), pool.integer("size"))
+    merged.any_value("versions")
+    document.root = merged
+
+    assert values == ("a", 0)
+    with pytest.raises(ConfigurationError, match=r"a\.toml:8: pool\.size: is text"):
+        document.finish()

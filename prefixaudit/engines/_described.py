@@ -36,6 +36,13 @@ class EngineRow:
     newest_version: str | None
     tiers: tuple[str, ...]
 
+    @property
+    def versions(self) -> str:
+        """Return the releases that are known, as text; "-" where none are told apart."""
+        if self.oldest_version is None:
+            return "-" if self.newest_version is None else f"up to {self.newest_version}"
+        return f"{self.oldest_version} to {self.newest_version}"
+
 
 def describe_engines() -> tuple[EngineRow, ...]:
     """Return one row for each engine with a profile, by name."""
@@ -115,7 +122,7 @@ def _tier_sections(tier: Tier) -> list[Section]:
 def _lookup_section(profile: EngineProfile) -> Section:
     rows = [
         ("block size", f"{profile.default_block_size} tokens. {profile.block_size_rule}".strip()),
-        ("last token", f"{profile.min_recomputed_tokens}. {profile.last_token_rule}".strip()),
+        ("computed anyway", f"{_computed(profile)} {profile.last_token_rule}".strip()),
     ]
     pool = profile.pool
     if pool is not None:
@@ -136,6 +143,11 @@ def _lookup_section(profile: EngineProfile) -> Section:
         if pool.has_lookahead_hashes:
             rows.append(("lookahead hashes", "with EAGLE-like drafting and no KV connector"))
     return Section(title="Lookup and eviction", rows=tuple(rows))
+
+
+def _computed(profile: EngineProfile) -> str:
+    number = profile.min_recomputed_tokens
+    return f"At least {number} token{'' if number == 1 else 's'} of a prompt." if number else "0."
 
 
 def _groups_section(profile: EngineProfile) -> Section:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,16 @@ VERIFIERS: Final[Registry[Verifier]] = Registry(
     kind="kind of golden vectors", package="prefixaudit.verify", attribute="VERIFIER"
 )
 _VERSION = re.compile(r"(\d+(?:\.\w+)+)")
+# What a verifier may run into when a file isn't made as its kind says.
+_BROKEN_FILE_ERRORS: Final = (
+    KeyError,
+    IndexError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    struct.error,
+)
 _DOCUMENTS = (".md", ".txt", ".rst")
 
 
@@ -201,7 +212,7 @@ def _verify_file(
             found.problems.append(FileProblem(name=name, reason=f"{kind}: holds no case"))
     except PrefixAuditError as error:
         found.problems.append(FileProblem(name=name, reason=f"{kind}: {_place(tally)}{error}"))
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except _BROKEN_FILE_ERRORS as error:
         reason = f"{kind}: {_place(tally)}{type(error).__name__}: {error}"
         found.problems.append(FileProblem(name=name, reason=reason))
     _count(kind, version, verifiers[kind], tally, found)

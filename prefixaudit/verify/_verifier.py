@@ -9,8 +9,9 @@ file's cases and tells the tally what was expected and what was found:
             tally.case(case["seq"])
             tally.compare("hash", case["hashes"], recompute(case))
 
-A KeyError, IndexError, TypeError, ValueError or AttributeError that it raises is reported as a
-broken file, with the case it came from; it never ends the run and never passes for equal.
+A PrefixAuditError, or an error that a wrongly made file leads to (KeyError, IndexError, TypeError,
+ValueError, AttributeError, ArithmeticError, struct.error), is reported as a broken file, with the
+case it came from; it never ends the run and never passes for equal.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from packaging.version import Version
 from prefixaudit.core.engine import EngineProfile
 from prefixaudit.core.identity import IDENTITY_FIELDS
 from prefixaudit.engines import ENGINES, describe_engines, describe_profile, load_profile
-from prefixaudit.errors import UsageError
+from prefixaudit.errors import ConfigurationError, UsageError
 from prefixaudit.tables import TomlDocument
 
 
@@ -115,3 +115,123 @@ def test_a_known_version_has_no_note() -> None:
 def test_a_wrong_engine_or_version_is_a_usage_error(spec: str) -> None:
     with pytest.raises(UsageError):
         load_profile(spec)
+
+
+@pytest.mark.parametrize(
+    ("version", "amount"), [("0.5.16", "need"), ("0.5.17", "shortfall"), ("0.5.23", "shortfall")]
+)
+def test_sglang_eviction_amount_changes_at_0_5_17(version: str, amount: str) -> None:
+    pool = load_profile(f"sglang@{version}").pool
+
+    assert pool is not None
+    assert (pool.eviction_amount, pool.visibility) == (amount, "computed")
+
+
+@pytest.mark.parametrize(
+    ("version", "fields"),
+    [
+        ("0.5.19", ("model",)),
+        ("0.5.20", ("model", "lora_name", "lora_path", "cache_salt", "extra_key")),
+    ],
+)
+def test_sglang_storage_keys_held_tokens_only_before_0_5_20(
+    version: str, fields: tuple[str, ...]
+) -> None:
+    storage = load_profile(f"sglang@{version}").tier("storage")
+
+    assert storage is not None
+    assert storage.key_fields == fields
+    assert storage.process_fields == ()
+
+
+def test_lmcache_keys_a_salt_only_in_its_server_and_an_adapter_nowhere() -> None:
+    in_process, server = load_profile("lmcache@0.5.6").tiers
+
+    assert in_process.key_fields == ("model", "kv_cache_dtype")
+    assert server.key_fields == ("model", "cache_salt", "extra_key")
+    older = load_profile("lmcache@0.4.3").tier("multiprocess")
+    assert older is not None
+    assert older.key_fields == ("model",)
+
+
+def test_a_store_keeps_what_the_hashes_of_its_engine_hold() -> None:
+    old, new = load_profile("vllm-file-tier@0.30.0"), load_profile("vllm-file-tier@0.31.0")
+
+    assert "lora_path" not in old.key_fields
+    assert {"lora_name", "lora_path", "cache_salt", "model", "kv_cache_dtype"} <= set(
+        new.key_fields
+    )
+    assert {"model_revision", "position_encoding", "kv_scales"} <= set(new.missing_fields)
+
+
+def test_a_store_follows_the_host_it_is_given() -> None:
+    host = load_profile("vllm@0.10.2")
+
+    tier = load_profile("mooncake", host=host).tier("vllm")
+
+    assert tier is not None
+    assert tier.hash == host.tiers[0].hash
+    assert "lora_path" not in tier.key_fields
+
+
+@pytest.mark.parametrize(
+    ("version", "encoding", "field", "is_in"),
+    [
+        ("0.8.5", None, "block_hashes", False),
+        ("0.9.0", "array", "medium", False),
+        ("0.10.2", "array", "medium", True),
+        ("0.23.0", "array", "kv_cache_spec_kind", True),
+        ("0.24.0", "map", "locality", False),
+        ("0.26.0", "map", "locality", True),
+        ("0.33.0", "map", "lookahead_token_ids", True),
+    ],
+)
+def test_vllm_events_by_version(
+    version: str, encoding: str | None, field: str, is_in: bool
+) -> None:
+    events = load_profile(f"vllm@{version}").events
+
+    assert events is not None
+    assert events.encoding == encoding
+    assert (field in events.block_stored) is is_in
+
+
+@pytest.mark.parametrize(("version", "interval"), [("0.29.0", None), ("0.30.0", 0)])
+def test_vllm_retention_default(version: str, interval: int | None) -> None:
+    groups = load_profile(f"vllm@{version}").groups
+
+    assert groups is not None
+    assert groups.default_retention_interval == interval
+
+
+def test_the_key_and_what_it_lacks_come_first_in_a_description() -> None:
+    described = describe_profile(load_profile("vllm@0.33.0"))
+
+    titles = [section.title for section in described.sections]
+    assert titles[0].startswith("Key of pool")
+    assert titles[1] == "Not in the key of pool"
+    assert ("model_revision", "not in the key; constant within one process") in (
+        described.sections[1].rows
+    )
+
+
+def test_all_problems_of_a_profile_are_reported_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = (
+        "title = 1\nblock_size = 0\nmin_recomputed_tokens = 1\nsources = []\n"
+        '[tiers.pool]\ntitle = "x"\nkind = "locl-pool"\n'
+        '[tiers.pool.key.cache_sal]\nplacement = "first-block"\nform = "text"\n'
+    )
+    monkeypatch.setitem(ENGINES._loaded, "reference", ("engines/reference.toml", text))
+    load_profile.cache_clear()
+
+    with pytest.raises(ConfigurationError) as raised:
+        load_profile("reference")
+
+    load_profile.cache_clear()
+    problems = "\n".join(raised.value.problems)
+    assert "engines/reference.toml:1: title: is an integer; expected text" in problems
+    assert "engines/reference.toml:2: block_size: is 0; expected 1 or more" in problems
+    assert "did you mean 'local-pool'?" in problems
+    assert "cache_sal: is no identity field" in problems

@@ -20,7 +20,7 @@ def _table() -> Table:
         rows=tuple(
             (
                 row.name,
-                f"{row.oldest_version} to {row.newest_version}" if row.oldest_version else "-",
+                row.versions,
                 row.title,
                 ", ".join(row.tiers),
             )
