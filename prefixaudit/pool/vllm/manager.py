@@ -19,6 +19,7 @@ class PoolManager:
 
     `max_in_flight_tokens` (a step's token budget) and `max_model_tokens` bound what a request of a
     sliding window or chunked local group holds; without them admission counts its whole prompt.
+    `changes_at_block_ends_only`: tokens within a started block change nothing in the pool.
     """
 
     def __init__(
@@ -34,6 +35,8 @@ class PoolManager:
             num_blocks, num_groups=len(rules.groups), free_order=rules.release.free_order
         )
         self.coordinator = Coordinator(rules, self.pool)
+        # Full attention frees nothing while a request runs, so its events are at block ends only.
+        self.changes_at_block_ends_only = all(group.kind == "full" for group in rules.groups)
         self._caps_blocks: list[int | None] = [
             None
             if max_model_tokens is None
@@ -56,7 +59,8 @@ class PoolManager:
         if not request.reads_cache:
             request.shared_prefix_tokens = 0
             return Hit(blocks=tuple([] for _ in self.coordinator.groups), num_tokens=0)
-        hit = self.coordinator.find_hit(request.keys, request.num_tokens - 1)
+        num_keyed_tokens = len(request.keys) * self.rules.hash_block_size
+        hit = self.coordinator.find_hit(request.keys, min(request.num_tokens - 1, num_keyed_tokens))
         request.shared_prefix_tokens = (
             hit.num_tokens + hit.num_missed_tokens if hit.num_missed_tokens else 0
         )
@@ -76,6 +80,8 @@ class PoolManager:
         Return whether there was room; if not, nothing but blocks left of a window has changed.
         `request.num_computed_tokens` stays as it was.
         """
+        if hit is None and self._stays_in_block(request, num_new_tokens):
+            return True
         coordinator = self.coordinator
         computed = request.num_computed_tokens + (hit.num_tokens if hit else 0)
         if whole_must_fit:
@@ -92,8 +98,19 @@ class PoolManager:
         if hit is not None:
             coordinator.adopt_hit(request, hit, computed)
         coordinator.extend(request, num_tokens)
-        coordinator.register(request, min(num_tokens, request.num_tokens))
+        num_keyed_tokens = len(request.keys) * self.rules.hash_block_size
+        coordinator.register(request, min(num_tokens, request.num_tokens, num_keyed_tokens))
         return True
+
+    def _stays_in_block(self, request: PoolRequest, num_new_tokens: int) -> bool:
+        """Say whether tokens fill up a started block without completing it: nothing to do then."""
+        unit = self.rules.hash_block_size
+        computed = request.num_computed_tokens
+        return (
+            self.changes_at_block_ends_only
+            and computed % unit != 0
+            and computed // unit == (computed + num_new_tokens) // unit
+        )
 
     def free(self, request: PoolRequest) -> None:
         """Give back all blocks of a request, the last ones first to be evicted."""

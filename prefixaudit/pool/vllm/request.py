@@ -11,7 +11,8 @@ class PoolRequest:
     """A request in a pool.
 
     number             who stores the blocks (a donor, in an analysis); unique while it runs
-    keys               one a full hash block, at least up to `num_tokens`; may be longer
+    keys               one a full hash block; may reach beyond `num_tokens` where the answer is
+                       known. A block whose key isn't there yet is neither found nor registered
     num_prompt_tokens  tokens of the prompt
     num_tokens         tokens known: the prompt and the answer so far
     num_computed_tokens  tokens whose KV is in the pool

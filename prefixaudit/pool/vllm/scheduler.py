@@ -103,6 +103,7 @@ class Scheduler:
         self.waiting: deque[ServedRequest] = deque()
         self.running: list[ServedRequest] = []
         self.num_steps = 0
+        self._refused: ServedRequest | None = None
         self._chunks = MambaChunks.of(pool_rules, self._longest_chunk())
 
     def _longest_chunk(self) -> int:
@@ -122,6 +123,7 @@ class Scheduler:
         """Schedule one step, compute it, and free what has finished."""
         step = Step(number=self.num_steps)
         self.num_steps += 1
+        self._refused = None
         self.manager.new_step()
         budget = self._schedule_running(step)
         if not step.preempted:
@@ -135,9 +137,49 @@ class Scheduler:
         for request, _, _ in step.batch:
             self._sample(request, step)
         if step.finished:
+            # Their blocks are free now, so who was refused may fit.
+            self._refused = None
             done = set(map(id, step.finished))
             self.running = [request for request in self.running if id(request) not in done]
         return step
+
+    # Steps in which nothing happens
+
+    def quiet_steps(self) -> int:
+        """Return for how many steps every running request just gets its next token.
+
+        Nobody is admitted, finished or preempted in them, and no block changes hands, so that
+        `skip` can do them at once. It holds until somebody is added; 0 says nothing.
+        """
+        if not self.running or not self.manager.changes_at_block_ends_only:
+            return 0
+        num_running = len(self.running)
+        budget = self.rules.max_num_batched_tokens
+        if num_running > budget or not (
+            not self.waiting
+            or self.waiting[0] is self._refused
+            or num_running in (self.rules.max_num_seqs, budget)
+        ):
+            return 0
+        unit = self.manager.rules.hash_block_size
+        longest = self.rules.max_model_tokens
+        quiet = longest
+        for request in self.running:
+            num_tokens, computed = request.num_tokens, request.num_computed_tokens
+            in_block = computed % unit
+            if num_tokens - computed != 1 or in_block == 0:
+                return 0
+            last = min(request.num_prompt_tokens + request.num_answer_tokens, longest)
+            quiet = min(quiet, unit - 1 - in_block, last - num_tokens - 1)
+        return max(quiet, 0)
+
+    def skip(self, num_steps: int) -> None:
+        """Do `num_steps` quiet steps, at most `quiet_steps()` of them."""
+        for request in self.running:
+            request.num_tokens += num_steps
+            request.num_computed_tokens += num_steps
+            request.num_scheduled_tokens += num_steps
+        self.num_steps += num_steps
 
     # Scheduling
 
@@ -197,6 +239,7 @@ class Scheduler:
                 whole_must_fit=self.rules.reserves_whole_prompt,
                 watermark_blocks=self.rules.watermark_blocks if self.running else 0,
             ):
+                self._refused = request
                 break
             self.waiting.popleft()
             self.running.append(request)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prefixaudit.errors import ConfigurationError
 from prefixaudit.pool.vllm.rules import PoolRules
 from prefixaudit.pool.vllm.scheduler import NEVER, Scheduler, SchedulerRules, ServedRequest, Step
-from tests.pool.vllm.pools import full, mamba, request, rules
+from tests.pool.vllm.pools import BLOCK, full, mamba, request, rules
 
 FULL = rules(full())
 
@@ -222,6 +224,68 @@ def test_answer_ends_at_the_longest_context() -> None:
         run.step()
 
     assert first.num_tokens == 12
+
+
+REQUEST = st.tuples(st.integers(0, 6), st.integers(1, 30), st.integers(1, 20), st.integers(0, 2))
+
+
+@given(st.lists(REQUEST, max_size=10), st.integers(13, 30), st.integers(4, 20), st.integers(1, 5))
+def test_quiet_steps_can_be_skipped(
+    arrivals: list[tuple[int, int, int, int]], usable: int, budget: int, max_num_seqs: int
+) -> None:
+    def run(skips: bool) -> list[tuple[int, ...]]:
+        """Serve the arrivals, (steps since the last one, prompt, answer, common blocks) each."""
+        of = scheduler(usable, budget=budget, max_num_seqs=max_num_seqs)
+        requests = []
+        for number, (gap, prompt, answer, common) in enumerate(arrivals):
+            advance(of, of.num_steps + gap, skips)
+            keys = [1, 2][: min(common, prompt // BLOCK)]
+            requests.append(served(number, prompt, answer, keys))
+            of.add(requests[-1])
+        advance(of, None, skips)
+        return [
+            (
+                each.num_cached_tokens,
+                each.first_step,
+                each.finish_step,
+                each.num_preemptions,
+                each.num_scheduled_tokens,
+            )
+            for each in requests
+        ]
+
+    assert run(skips=True) == run(skips=False)
+
+
+def advance(of: Scheduler, until: int | None, skips: bool) -> None:
+    """Step until a step number, or until nobody is left."""
+    while of.running or of.waiting if until is None else of.num_steps < until:
+        quiet = of.quiet_steps() if skips else 0
+        if until is not None:
+            quiet = min(quiet, until - of.num_steps)
+        if quiet:
+            of.skip(quiet)
+        else:
+            assert of.step().stuck is None
+
+
+def test_steps_within_a_block_are_quiet() -> None:
+    run = scheduler(20, served(0, 5, 9))
+    run.step()
+
+    # Tokens 5 and 6 stay in the second block; token 7 completes it.
+    assert run.quiet_steps() == 2
+    run.skip(2)
+    assert run.quiet_steps() == 0
+    assert batch(run.step()) == [(0, 7, 1)]
+
+
+def test_waiting_request_that_was_not_refused_is_no_quiet_step() -> None:
+    run = scheduler(20, served(0, 5, 9))
+    run.step()
+    run.add(served(1, 5, 9))
+
+    assert run.quiet_steps() == 0
 
 
 def test_settings_below_1_are_refused() -> None:
