@@ -235,3 +235,20 @@ def test_all_problems_of_a_profile_are_reported_at_once(
     assert "engines/reference.toml:2: block_size: is 0; expected 1 or more" in problems
     assert "did you mean 'local-pool'?" in problems
     assert "cache_sal: is no identity field" in problems
+
+
+@pytest.mark.parametrize(
+    ("version", "encoding", "fields"),
+    [
+        # Read in the releases themselves; the last field that each names.
+        ("0.5.6", "array", "lora_id"),
+        ("0.5.9", "array", "medium"),
+        ("0.5.20", "map", "session_id"),
+        ("0.5.23", "map", "lora_name"),
+    ],
+)
+def test_sglang_events_by_version(version: str, encoding: str, fields: str) -> None:
+    events = load_profile(f"sglang@{version}").events
+
+    assert events is not None
+    assert (events.encoding, events.block_stored[-1]) == (encoding, fields)

@@ -80,9 +80,17 @@ def test_sglang_events_leave_the_extra_key_out_and_hold_the_salt() -> None:
 
 
 def test_old_sglang_events_name_a_page_by_pythons_hash_of_its_tokens() -> None:
-    chain = chain_of([5, 6, 5, 6], load_profile("sglang@0.5.6"), PLAIN, block_size=2)
+    chain = chain_of([5, 6, 5, 6], load_profile("sglang@0.5.5"), PLAIN, block_size=2)
 
     assert [block.published for block in chain.blocks] == [str(hash((5, 6)))] * 2
+
+
+def test_sglang_events_name_pages_by_their_digest_from_0_5_6() -> None:
+    first = hashlib.sha256(struct.pack("<I", 5)).digest()
+
+    chain = chain_of([5], load_profile("sglang@0.5.6"), PLAIN)
+
+    assert chain.blocks[0].published == str(struct.unpack(">q", first[:8])[0])
 
 
 def test_lmcache_multiprocess_is_blake3_over_big_endian_ids() -> None:
