@@ -56,15 +56,18 @@ def insert(  # type: ignore[no-untyped-def]
                 slot = (slot + 1) & mask
                 child = table[slot]
             if child < 0:
-                # Nothing follows this way yet: the rest of the prompt becomes one new run.
+                # Nothing follows this way yet: the rest of the prompt becomes one new run. (Loops,
+                # not slices: those take numba a second to compile.)
                 child = num_nodes
                 num_nodes += 1
                 parent[child] = node
                 first[child] = num_blocks
                 size[child] = end - place
-                low[num_blocks : num_blocks + end - place] = batch_low[place:end]
+                for block in range(end - place):
+                    low[num_blocks + block] = batch_low[place + block]
                 if wide:
-                    high[num_blocks : num_blocks + end - place] = batch_high[place:end]
+                    for block in range(end - place):
+                        high[num_blocks + block] = batch_high[place + block]
                 num_blocks += end - place
                 table[slot] = child
                 node = child

@@ -2,7 +2,7 @@
 
 All of them walk runs, not blocks: a node of the tree is passed as a whole, so its blocks were last
 touched together, the front one last. No function calls another: the plain form of one must not
-compile the other.
+compile the other. Arrays grow by loops, not by slices, which take numba a second to compile.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ def separate(order, namespaces, ends, parent, level):  # type: ignore[no-untyped
         if num_own + level[node] > room:
             room = 2 * (num_own + level[node])
             larger = np.empty(room, dtype=np.int64)
-            larger[:num_own] = own_parent[:num_own]
+            for entry in range(num_own):
+                larger[entry] = own_parent[entry]
             own_parent = larger
             larger = np.empty(room, dtype=np.int64)
-            larger[:num_own] = origin[:num_own]
+            for entry in range(num_own):
+                larger[entry] = origin[entry]
             origin = larger
         child = np.int64(-1)
         while node >= 0 and met_by[node] != group:
@@ -56,7 +58,7 @@ def separate(order, namespaces, ends, parent, level):  # type: ignore[no-untyped
         if node >= 0 and child >= 0:
             own_parent[child] = own[node]
         own_end[request] = own[ends[request]]
-    return own_end, own_parent[:num_own].copy(), origin[:num_own].copy()
+    return own_end, own_parent[:num_own], origin[:num_own]
 
 
 @njit(cache=True)
@@ -123,9 +125,8 @@ def stack_distances(  # type: ignore[no-untyped-def]
                     at_time[live] = node
                     last[node] = live
             clock = live
-            fenwick[:] = 0
-            for time in range(1, live + 1):
-                fenwick[time] = size[at_time[time]]
+            for time in range(1, room + 1):
+                fenwick[time] = size[at_time[time]] if time <= live else 0
             for time in range(1, room + 1):
                 above = time + (time & -time)
                 if above <= room:
@@ -228,10 +229,12 @@ def find_donors(  # type: ignore[no-untyped-def]
                         if num_out == out_room:
                             out_room *= 2
                             larger = np.empty(out_room, dtype=np.int32)
-                            larger[:num_out] = donors[:num_out]
+                            for entry in range(num_out):
+                                larger[entry] = donors[entry]
                             donors = larger
                             longer = np.empty(out_room, dtype=np.int64)
-                            longer[:num_out] = blocks[:num_out]
+                            for entry in range(num_out):
+                                longer[entry] = blocks[entry]
                             blocks = longer
                         donors[num_out] = donor[stretch]
                         blocks[num_out] = end - begin[stretch]
@@ -268,13 +271,16 @@ def find_donors(  # type: ignore[no-untyped-def]
                 if num_stretches == room:
                     room *= 2
                     longer = np.empty(room, dtype=np.int64)
-                    longer[:num_stretches] = begin[:num_stretches]
+                    for entry in range(num_stretches):
+                        longer[entry] = begin[entry]
                     begin = longer
                     longer = np.empty(room, dtype=np.int64)
-                    longer[:num_stretches] = donor[:num_stretches]
+                    for entry in range(num_stretches):
+                        longer[entry] = donor[entry]
                     donor = longer
                     longer = np.empty(room, dtype=np.int64)
-                    longer[:num_stretches] = below[:num_stretches]
+                    for entry in range(num_stretches):
+                        longer[entry] = below[entry]
                     below = longer
                 new = num_stretches
                 num_stretches += 1
@@ -282,4 +288,4 @@ def find_donors(  # type: ignore[no-untyped-def]
             donor[new] = request
             below[new] = stretch
             top[node] = new
-    return first, counts, donors[:num_out].copy(), blocks[:num_out].copy()
+    return first, counts, donors[:num_out], blocks[:num_out]

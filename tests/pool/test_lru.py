@@ -176,6 +176,17 @@ def test_times_of_last_access_may_run_out() -> None:
     check(log, 0, "shared", range(200))
 
 
+@pytest.mark.usefixtures("form")
+def test_a_run_can_have_as_many_donors_as_blocks() -> None:
+    """Before each return to the run, ever fewer other blocks push out less and less of its tail."""
+    log = []
+    for others in range(20, 0, -1):
+        log.append(Served(0, tuple(range(24)), 48))
+        log.append(Served(0, tuple(range(1000 * others, 1000 * others + others)), 0))
+
+    check([*log, log[0]], 0, "shared", range(41))
+
+
 def test_a_request_larger_than_the_pool_leaves_its_front() -> None:
     trace = build([hash_prompt(range(8), 8 * 512) for _ in range(2)])
 
