@@ -211,6 +211,26 @@ StateDtype: TypeAlias = Literal["model", "float32", "bfloat16", "float16"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CacheSpec:
+    """What a model keeps of each token or sequence: all that its memory depends on.
+
+    `mixers` are those of all layers in order. It is known for some models whose FLOPs are not:
+    see `families.describe_cache`.
+    """
+
+    model_type: str
+    mixers: tuple[Mixer, ...]
+    dtype: str | Unknown
+    state_dtype: StateDtype = "model"
+    max_position_embeddings: int | None = None
+
+    @property
+    def distinct_mixers(self) -> tuple[tuple[Mixer, int], ...]:
+        """Return each distinct mixer with the number of times it occurs."""
+        return tuple(Counter(self.mixers).items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
     """A model's shape: what `families.describe` makes of a config.json.
 
@@ -237,6 +257,17 @@ class ModelSpec:
     @property
     def num_layers(self) -> int:
         return len(self.layers)
+
+    @property
+    def cache(self) -> CacheSpec:
+        """Return what the model keeps of tokens and sequences."""
+        return CacheSpec(
+            model_type=self.model_type,
+            mixers=tuple(mixer for layer in self.layers for mixer in layer.mixers),
+            dtype=self.dtype,
+            state_dtype=self.state_dtype,
+            max_position_embeddings=self.position.max_position_embeddings,
+        )
 
     @property
     def distinct_layers(self) -> tuple[tuple[LayerSpec, int], ...]:

@@ -7,6 +7,7 @@ the keys of its indexer, are on every rank.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from fractions import Fraction
 from types import MappingProxyType
@@ -14,6 +15,7 @@ from typing import Final
 
 from prefixaudit.core.model import (
     Attention,
+    CacheSpec,
     GatedDelta,
     KimiDelta,
     LatentAttention,
@@ -67,7 +69,12 @@ def element_bytes(dtype: str) -> Fraction:
     return DTYPE_BYTES[dtype]
 
 
-def kv_dtype(spec: ModelSpec, kv_cache_dtype: str = "auto") -> str:
+def cache_of(spec: ModelSpec | CacheSpec) -> CacheSpec:
+    """Return the cache of a model, or the cache itself."""
+    return spec.cache if isinstance(spec, ModelSpec) else spec
+
+
+def kv_dtype(spec: ModelSpec | CacheSpec, kv_cache_dtype: str = "auto") -> str:
     """Return the type that KV is kept in: "auto" is the model's own.
 
     A file that names no dtype (gpt-oss) is taken as bfloat16; float32 weights are served in
@@ -122,7 +129,7 @@ def mixer_kv_bytes(
 
 
 def kv_bytes_per_token(
-    spec: ModelSpec,
+    spec: ModelSpec | CacheSpec,
     *,
     kv_cache_dtype: str = "auto",
     tensor_parallel: int = 1,
@@ -137,10 +144,60 @@ def kv_bytes_per_token(
     total = sum(
         count
         * mixer_kv_bytes(mixer, dtype, tensor_parallel=tensor_parallel, indexer_bytes=indexer_bytes)
-        for layer, count in spec.distinct_layers
-        for mixer in layer.mixers
+        for mixer, count in cache_of(spec).distinct_mixers
     )
-    return int(total)
+    return math.ceil(total)
+
+
+def live_tokens(mixer: Mixer, num_tokens: int) -> int:
+    """Return how many of a sequence's tokens a layer still needs: at most its window or chunk."""
+    if isinstance(mixer, Attention):
+        limit = mixer.chunk if mixer.chunk is not None else mixer.window
+        if limit is not None:
+            return min(num_tokens, limit)
+    return num_tokens
+
+
+def sequence_bytes(
+    spec: ModelSpec | CacheSpec,
+    num_tokens: int,
+    *,
+    kv_cache_dtype: str = "auto",
+    tensor_parallel: int = 1,
+    has_hybrid_manager: bool = True,
+) -> int:
+    """Return the bytes that one sequence of `num_tokens` keeps on one rank, states included.
+
+    Windowed layers keep their window only; without the hybrid manager (an engine that gives all
+    layers the full length) they keep every token. Block rounding is left out.
+    """
+    cache = cache_of(spec)
+    dtype = kv_dtype(cache, kv_cache_dtype)
+    total = Fraction(state_bytes(cache, tensor_parallel=tensor_parallel))
+    for mixer, count in cache.distinct_mixers:
+        tokens = live_tokens(mixer, num_tokens) if has_hybrid_manager else num_tokens
+        total += count * tokens * mixer_kv_bytes(mixer, dtype, tensor_parallel=tensor_parallel)
+    return math.ceil(total)
+
+
+def state_bytes(spec: ModelSpec | CacheSpec, *, tensor_parallel: int = 1) -> int:
+    """Return the bytes of all layers' states of one sequence on one rank."""
+    cache = cache_of(spec)
+    return sum(
+        count * mixer_state_bytes(mixer, cache, tensor_parallel=tensor_parallel)
+        for mixer, count in cache.distinct_mixers
+    )
+
+
+def mixer_state_bytes(mixer: Mixer, cache: CacheSpec, *, tensor_parallel: int = 1) -> int:
+    """Return the bytes of one layer's state: recurrent in its own type, convolution in the model's.
+
+    0 for attention.
+    """
+    recurrent, convolution = state_elements(mixer, tensor_parallel=tensor_parallel)
+    model_dtype = kv_dtype(cache)
+    state_dtype = model_dtype if cache.state_dtype == "model" else cache.state_dtype
+    return int(recurrent * element_bytes(state_dtype) + convolution * element_bytes(model_dtype))
 
 
 def state_elements(mixer: Mixer, *, tensor_parallel: int = 1) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import assert_never
+from typing import Final, assert_never
 
 from prefixaudit.core.model import (
     Attention,
@@ -26,6 +26,9 @@ from prefixaudit.core.model import (
     ModelSpec,
     ShortConvolution,
 )
+from prefixaudit.core.unknown import UNKNOWN
+
+_DTYPE_BYTES: Final = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "float8_e4m3fn": 1.0}
 
 
 def mixer_weights(mixer: Mixer, hidden_size: int) -> Mapping[str, int]:
@@ -164,3 +167,44 @@ def weights_by_component(spec: ModelSpec) -> Mapping[str, int]:
 def num_parameters(spec: ModelSpec) -> int:
     """Return the number of parameters of the text model, tied weights once, drafts left out."""
     return sum(weights_by_component(spec).values())
+
+
+_SCALED_BITS: Final = {
+    # An 8-bit scale for each 32 weights, a 16-bit one for each 16, 16 bits of scale (and 4 of zero
+    # point) for each 128.
+    "mxfp4": 4.25,
+    "nvfp4": 4.5,
+    "int4": 4.2,
+}
+
+_KEPT_COMPONENTS: Final = ("embedding", "lm_head", "router", "vectors", "shared_gate", "conv")
+"""What quantized files usually keep in 16 bits."""
+
+
+def weight_bytes(spec: ModelSpec) -> int:
+    """Return the bytes of all weights as the files keep them.
+
+    Plain weights take the model's dtype (bfloat16 where the file names none). Quantized files keep
+    embedding, LM head, router and vectors in 16 bits, and mxfp4 files all but the experts; where
+    the number of bits is unknown the weights count in full.
+    """
+    return round(sum(component_bytes(spec).values()))
+
+
+def component_bytes(spec: ModelSpec) -> Mapping[str, float]:
+    """Return the bytes of the weights by component, plus "embedding" and "vectors"."""
+    plain = _DTYPE_BYTES.get(spec.dtype, 2.0) if spec.dtype is not UNKNOWN else 2.0
+    quantized = plain
+    method = spec.quantization
+    if method is not None and method.weight_bits is not UNKNOWN:
+        quantized = method.weight_bits / 8
+        if method.weight_bits == 4:
+            name = method.method if method.method in _SCALED_BITS else "int4"
+            quantized = _SCALED_BITS[name] / 8
+    parts = {}
+    for name, number in weights_by_component(spec).items():
+        is_kept = name in _KEPT_COMPONENTS
+        if method is not None and method.method == "mxfp4":
+            is_kept = name != "experts"
+        parts[name] = number * (plain if is_kept else quantized)
+    return MappingProxyType(parts)

@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from prefixaudit.core.model import ModelSpec
+from prefixaudit.core.model import CacheSpec, ModelSpec
 from prefixaudit.errors import ConfigurationError, unknown_name
 from prefixaudit.families._config import Config
+from prefixaudit.families._explicit import explicit_cache
 from prefixaudit.registry import Registry
 
 
@@ -72,6 +73,25 @@ def describe(config: Mapping[str, Any]) -> ModelSpec:
     raise ConfigurationError(
         f"config.json: {unknown_name('model type', model_type, known_types())}"
     )
+
+
+def describe_cache(config: Mapping[str, Any]) -> CacheSpec:
+    """Return what the model keeps of tokens and sequences.
+
+    A type that no family knows is taken only where its file itself names everything that the size
+    of the cache depends on: layers, KV heads, head size and, with a window, the kind of each layer.
+    Raises ConfigurationError otherwise.
+    """
+    try:
+        return describe(config).cache
+    except ConfigurationError:
+        text, outer = _text_part(config)
+        if not isinstance(text.get("model_type"), str) or text["model_type"] in known_types():
+            raise
+        reader = Config(text["model_type"], text, defaults={}, outer=outer)
+        if (cache := explicit_cache(reader)) is None:
+            raise
+        return cache
 
 
 def known_types() -> tuple[str, ...]:

@@ -22,7 +22,7 @@ class Config:
     """The text part of a config.json with the defaults of its model type.
 
     `values` are the file's own fields, `outer` those of the level around a nested text part (empty
-    without one), `aliases` maps other spellings of a field to the one that is asked for, which goes first;
+    without one), `aliases` maps other spellings of a field to its own, which goes first;
     `superseding` maps old names that go before the field's own.
     """
 

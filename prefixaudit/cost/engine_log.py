@@ -1,0 +1,84 @@
+"""Reads what an engine says of its own pool at start-up; that beats any estimate.
+
+Lines of vLLM (`vllm/v1/core/kv_cache_utils.py`, `gpu_worker.py`, `config`) and of SGLang
+(`model_runner.py`, `scheduler.py`). Other lines are passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+_LINE_LIMIT: Final = 2000
+_NUMBER: Final = r"([0-9][0-9,]*)"
+
+_PATTERNS: Final = {
+    "num_tokens": (
+        re.compile(rf"GPU KV cache size:\s*{_NUMBER} tokens"),
+        re.compile(rf"KV Cache is allocated\..*#tokens:\s*{_NUMBER}"),
+        re.compile(rf"max_total_num_tokens={_NUMBER}"),
+    ),
+    "num_blocks": (
+        re.compile(rf"# (?:GPU|cuda) blocks:\s*{_NUMBER}"),
+        re.compile(rf"num_gpu_blocks_override={_NUMBER}"),
+    ),
+    "block_size": (
+        re.compile(rf"Setting attention block size to {_NUMBER} tokens"),
+        re.compile(r"\bpage_size=([0-9]+)\b"),
+    ),
+}
+_KV_GIB: Final = re.compile(r"Available KV cache memory:\s*([0-9.]+) GiB")
+_CONCURRENCY: Final = re.compile(
+    rf"Maximum concurrency for {_NUMBER} tokens per request:\s*([0-9.]+)x"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLog:
+    """What the log says; None where it doesn't.
+
+    With several replicas or ranks in one log the smallest pool counts, as it does for the engine.
+    `concurrency` is (tokens a request, requests that fit at once).
+    """
+
+    num_tokens: int | None = None
+    num_blocks: int | None = None
+    block_size: int | None = None
+    kv_bytes: int | None = None
+    concurrency: tuple[int, float] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self == EngineLog()
+
+
+def read_engine_log(lines: Iterable[str]) -> EngineLog:
+    """Return what the first million lines of a start-up log say of the pool."""
+    found: dict[str, int] = {}
+    kv_bytes: int | None = None
+    concurrency: tuple[int, float] | None = None
+    for line in islice(lines, 1_000_000):
+        text = line[:_LINE_LIMIT]
+        for name, patterns in _PATTERNS.items():
+            for pattern in patterns:
+                if match := pattern.search(text):
+                    number = int(match.group(1).replace(",", ""))
+                    smaller = min(found.get(name, number), number)
+                    # The last word on the block size counts; pools count by the smallest.
+                    found[name] = number if name == "block_size" else smaller
+        if match := _KV_GIB.search(text):
+            size = int(float(match.group(1)) * 2**30)
+            kv_bytes = size if kv_bytes is None else min(kv_bytes, size)
+        if match := _CONCURRENCY.search(text):
+            said = (int(match.group(1).replace(",", "")), float(match.group(2)))
+            concurrency = said if concurrency is None else min(concurrency, said)
+    return EngineLog(
+        num_tokens=found.get("num_tokens"),
+        num_blocks=found.get("num_blocks"),
+        block_size=found.get("block_size"),
+        kv_bytes=kv_bytes,
+        concurrency=concurrency,
+    )
