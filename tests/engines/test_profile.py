@@ -40,6 +40,7 @@ def test_list_names_every_engine() -> None:
     ("version", "key_fields"),
     [
         # ENGINES.md 1.2, line by line.
+        ("0.6.6.post1", ()),
         ("0.8.5", ("lora_name",)),
         ("0.9.0", ("lora_name", "cache_salt")),
         ("0.11.0", ("lora_name", "cache_salt")),

@@ -220,8 +220,8 @@ def _keys(facts: HashFacts, options: ChainOptions, num_tokens: int) -> _Keys:
 
 
 def _lora(facts: HashFacts, options: ChainOptions) -> tuple[Any, ...]:
-    lora_form = form(facts, "lora", ("number", "name", "tagged"))
-    if options.lora_name is None and options.lora_id is None:
+    lora_form = form(facts, "lora", ("none", "number", "name", "tagged"))
+    if lora_form == "none" or (options.lora_name is None and options.lora_id is None):
         return ()
     if lora_form == "number":
         if options.lora_id is None:

@@ -112,6 +112,18 @@ def test_builtin_without_extra_keys_needs_a_python_whose_none_has_a_fixed_hash()
         _chain("0.8.5", ChainOptions(algorithm="builtin", seed="3", python="3.11.7"))
 
 
+@pytest.mark.parametrize(
+    ("version", "value"),
+    [
+        ("0.7.0", (0xFCA86420, 100, 101, 102, 103)),
+        ("0.7.1", (0xFCA86420, (100, 101, 102, 103), 0xFCA86420)),
+    ],
+)
+def test_extra_keys_are_chained_from_0_7_1(version: str, value: tuple[Any, ...]) -> None:
+    # As above: the integer has the hash that None has from Python 3.12.
+    assert _chain(version, ChainOptions(python="3.12")).digests[0] == str(hash(value))
+
+
 def test_pythons_hash_of_text_is_the_one_of_a_process_with_the_engines_seed() -> None:
     # hash("0") under PYTHONHASHSEED=0, as recorded in LMCache's vectors (CPython 3.11, 64 bit).
     options = ChainOptions(algorithm="builtin", seed="0")
