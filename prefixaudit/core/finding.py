@@ -48,7 +48,10 @@ class Location:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedBy:
-    """A pair of requests as evidence: `reader` was served what `donor` stored."""
+    """A pair of requests as evidence: `reader` was served what `donor` stored.
+
+    Without a donor ("") the reader alone is what was found.
+    """
 
     reader: str
     donor: str
@@ -78,13 +81,19 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """An observation under a rule."""
+    """An observation under a rule.
+
+    `severity` is what counts for `--fail-on`: the rule's, and informational where the verdict is
+    inconclusive. `severity_if_true` is the rule's in both cases.
+    """
 
     rule: str
     title: str
     severity: Severity
+    severity_if_true: Severity
     confidence: Confidence
     observation: Observation
+    remediation: str = ""
 
     @property
     def fingerprint(self) -> str:

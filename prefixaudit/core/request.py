@@ -137,7 +137,8 @@ class Request:
 
     `record` is the decoded record it came from, for the deployment's tenant rule; it's dropped
     (None) once the identity is filled. `headers` have lower-case names. `reads_cache` is False
-    where the request switches cache reading off (vLLM's `prompt_logprobs`).
+    where the request switches cache reading off (vLLM's `prompt_logprobs`). `server` is the name
+    of the deployment's server that got it.
     """
 
     request_id: str
@@ -152,5 +153,6 @@ class Request:
     generated: Generated | None | Unknown = UNKNOWN
     num_samples: int = 1
     reads_cache: bool = True
+    server: str | Unknown = UNKNOWN
     headers: Mapping[str, str] = field(default_factory=lambda: NO_MAPPING, repr=False)
     record: Any = field(default=None, repr=False, compare=False)

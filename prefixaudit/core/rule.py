@@ -38,8 +38,9 @@ class PredicateSpec:
 class RuleExample:
     """A small deployment and log, and whom the rule finds: `reader <- donor`, or subjects.
 
-    `deployment` is the text of a prefixaudit.toml as a table; `requests` are tables of identity
-    fields with `id` and `tokens` ("system:64 a:20": 64 tokens of a segment, then 20 of another).
+    `deployment` is a prefixaudit.toml as a table (`engine = "vllm@0.10.0"` is short for one).
+    `requests` are tables of identity fields with `id` and `tokens` ("system:64 a:20": 64 tokens of
+    a segment, then 20 of another), `events` those of an events file. See audit/examples.py.
     """
 
     name: str

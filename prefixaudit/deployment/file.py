@@ -43,6 +43,15 @@ r"""Reads prefixaudit.toml. All keys are optional; paths are relative to the fil
     [trust_domains]                # tenants that may observe each other's reuse; others are alone
     group = ["acme", "bob"]
 
+    [adapters]                     # see prefixaudit.deployment.adapters
+    legal = "/adapters/legal-v1"
+
+    [[public_prefixes]]            # see prefixaudit.deployment.public
+    text_file = "prompts/support.txt"
+
+    [events]                       # what happened to the servers; see prefixaudit.deployment.events
+    path = "events.jsonl"          # or a list
+
 All problems of a file are reported at once, with their lines.
 """
 
@@ -55,11 +64,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prefixaudit.core.identity import IDENTITY_FIELDS, Identity
 from prefixaudit.core.unknown import UNKNOWN, Known
+from prefixaudit.deployment.adapters import read_adapters
+from prefixaudit.deployment.events import read_events
 from prefixaudit.deployment.model_folder import (
     model_folder_problem,
     model_identity,
     read_model_config,
 )
+from prefixaudit.deployment.public import read_public_prefixes
 from prefixaudit.deployment.tenant import TenantRule, source_problem
 from prefixaudit.deployment.value import Capacity, Deployment, Overrides, Rendering
 from prefixaudit.errors import ConfigurationError, UsageError
@@ -160,7 +172,11 @@ def _profile(name: str) -> EngineProfile:
 
 
 def _read_file(path: Path) -> Deployment:
-    document = TomlDocument.read(path)
+    return read_document(TomlDocument.read(path), path)
+
+
+def read_document(document: TomlDocument, path: Path) -> Deployment:
+    """Return the deployment of a parsed file at `path`. Raises ConfigurationError."""
     root = document.root
     folder = path.parent
     model, identity = _read_model(root.table("model"), folder)
@@ -170,6 +186,9 @@ def _read_file(path: Path) -> Deployment:
     capacity = _read_pool(root.table("pool"))
     tenant_rule = _read_tenant(root.table("tenant"))
     domains = _read_trust_domains(root.table("trust_domains")) if "trust_domains" in root else None
+    adapters = read_adapters(root.table("adapters")) if "adapters" in root else None
+    public_prefixes = read_public_prefixes(root.tables("public_prefixes"), folder)
+    event_files = _read_event_files(root.table("events"), folder)
     document.finish()
     return Deployment(
         path=path,
@@ -178,6 +197,9 @@ def _read_file(path: Path) -> Deployment:
         capacity=capacity,
         tenant_rule=tenant_rule,
         trust_domains=domains,
+        adapters=adapters,
+        public_prefixes=public_prefixes,
+        timeline=read_events(event_files) if event_files else None,
         **model,
         **engine,
     )
@@ -290,6 +312,15 @@ def _read_trust_domains(table: Table) -> Mapping[str, str]:
             if domain_of.setdefault(tenant, domain) != domain:
                 table.problem(domain, f"'{tenant}' is also in '{domain_of[tenant]}'")
     return domain_of
+
+
+def _read_event_files(table: Table, folder: Path) -> tuple[Path, ...]:
+    names = table.any_value("path", default=[])
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        table.problem("path", "is no path; expected a text or a list of texts")
+        return ()
+    return tuple(folder / name for name in names)
 
 
 def _path(table: Table, key: str, folder: Path) -> Path | None:

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Literal
 
 from prefixaudit.core.identity import Identity
 from prefixaudit.core.request import Request
-from prefixaudit.core.unknown import UNKNOWN
+from prefixaudit.core.unknown import UNKNOWN, Unknown
 from prefixaudit.deployment.tenant import TenantRule
 
 if TYPE_CHECKING:  # a log without a model or an engine does without them
+    from prefixaudit.core.audit import AdapterFacts, ServerFacts, TierFacts
     from prefixaudit.core.engine import EngineProfile
     from prefixaudit.core.model import ModelSpec
+    from prefixaudit.deployment.events import Timeline
+    from prefixaudit.deployment.public import PublicPrefix
 
 GIB = 2**30
 _NOTHING_KNOWN = Identity()
@@ -70,6 +73,8 @@ class Deployment:
     model folder gives no `model` (no config.json, unknown type). `block_size` is None where
     neither the file nor the options name it (the engine's default applies, or the trace's own).
     `identity` holds the deployment's facts; its fields are UNKNOWN where nothing is said.
+    `adapters` are those that requests name as if they were models; None where nobody listed them.
+    `servers` and `tiers` are empty where the file describes one server in [engine] and [model].
     """
 
     path: Path | None = None
@@ -87,7 +92,12 @@ class Deployment:
     identity: Identity = field(default_factory=Identity)
     tenant_rule: TenantRule | None = None
     trust_domains: Mapping[str, str] | None = None
-    _filled: dict[int, tuple[Identity, Identity]] = field(
+    adapters: tuple[AdapterFacts, ...] | None = None
+    servers: tuple[ServerFacts, ...] = ()
+    tiers: tuple[TierFacts, ...] = ()
+    timeline: Timeline | None = None
+    public_prefixes: tuple[PublicPrefix, ...] = ()
+    _filled: dict[tuple[int, str | Unknown], tuple[Identity, Identity]] = field(
         default_factory=dict, repr=False, compare=False
     )
 
@@ -102,20 +112,45 @@ class Deployment:
             tenant = self.tenant_rule.tenant(request)
             if tenant is not UNKNOWN and tenant != identity.tenant:
                 identity = replace(identity, tenant=tenant)
-        filled = self._fill(identity)
-        if filled is request.identity and request.record is None:
+        server = self._server_of(request) if self.servers else request.server
+        filled = self._fill(identity, server)
+        if self.timeline is not None:
+            filled = self.timeline.complete(filled, request.arrival_s, server)
+        if filled is request.identity and request.record is None and server is request.server:
             return request
-        return replace(request, identity=filled, record=None)
+        return replace(request, identity=filled, server=server, record=None)
 
-    def _fill(self, identity: Identity) -> Identity:
-        if self.trust_domains is None and self.identity == _NOTHING_KNOWN:
+    def _server_of(self, request: Request) -> str | Unknown:
+        """Return the server that the request's fields and headers name, else the only one."""
+        values: dict[str, object] = {}
+        for server in self.servers:
+            for source, value in server.matches:
+                if source not in values:
+                    values[source] = TenantRule(sources=(source,)).tenant(request)
+                if values[source] == value:
+                    return server.name
+        return self.servers[0].name if len(self.servers) == 1 else UNKNOWN
+
+    def _fill(self, identity: Identity, server: str | Unknown) -> Identity:
+        if (
+            self.trust_domains is None
+            and self.identity == _NOTHING_KNOWN
+            and self.adapters is None
+            and not self.servers
+            and not (isinstance(identity.lora_name, str) and identity.lora_name == identity.model)
+        ):
             return identity
         # Readers give many requests one identity object: what it becomes is kept by its address,
         # together with the object itself, so that the address stays taken.
-        known = self._filled.get(id(identity))
+        key = (id(identity), server)
+        known = self._filled.get(key)
         if known is not None:
             return known[1]
-        filled = identity.filled(self.identity)
+        filled = self._with_adapter(identity)
+        for facts in self.servers:
+            if facts.name == server:
+                filled = filled.filled(facts.identity)
+        filled = filled.filled(self.identity)
         if self.trust_domains is not None and filled.trust_domain is UNKNOWN:
             tenant = filled.tenant
             if isinstance(tenant, str):
@@ -123,5 +158,27 @@ class Deployment:
                 filled = replace(filled, trust_domain=self.trust_domains.get(tenant, tenant))
         if len(self._filled) >= 4096:
             self._filled.clear()
-        self._filled[id(identity)] = (identity, filled)
+        self._filled[key] = (identity, filled)
         return filled
+
+    def _with_adapter(self, identity: Identity) -> Identity:
+        """Tell an adapter's name from its base model's: requests give either as the model.
+
+        Where the adapters are listed and a request names none of them, it has none.
+        """
+        if identity.lora_name is UNKNOWN and isinstance(identity.model, str):
+            names = {adapter.name: adapter for adapter in self.adapters or ()}
+            adapter = names.get(identity.model)
+            if adapter is not None:
+                identity = replace(identity, lora_name=adapter.name)
+            elif self.adapters is not None:
+                identity = replace(identity, lora_name=None)
+        if identity.lora_name is None:
+            return identity.filled(Identity(lora_revision=None, lora_path=None))
+        for adapter in self.adapters or ():
+            if adapter.name == identity.lora_name:
+                facts = Identity(lora_path=adapter.path, lora_revision=adapter.revision)
+                identity = identity.filled(facts)
+        if isinstance(identity.lora_name, str) and identity.model == identity.lora_name:
+            identity = replace(identity, model=UNKNOWN)
+        return identity
