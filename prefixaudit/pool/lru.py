@@ -36,7 +36,7 @@ _FEW_STEPS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Replay:
+class Replay:
     """A trace made ready: nodes that only one namespace passes, and how far each lookup may go."""
 
     compiled: bool
@@ -86,7 +86,7 @@ def replay_lru(
     """
     if capacity_blocks is not None and capacity_blocks < 0:
         raise ValueError(f"capacity of {capacity_blocks} blocks; expected 0 or more")
-    replay = _prepare(trace, namespaces, min_recomputed_tokens, order)
+    replay = prepare(trace, namespaces, min_recomputed_tokens, order)
     longest = int(replay.limits.max(initial=0))
     if flops_by_depth is not None and len(flops_by_depth) < longest:
         raise ValueError(f"FLOPs of {len(flops_by_depth)} depths; expected {longest} or more")
@@ -122,18 +122,18 @@ def hits_at(
 
     None is an endless pool. Raises ValueError for columns of the wrong length.
     """
-    replay = _prepare(trace, namespaces, min_recomputed_tokens, order)
+    replay = prepare(trace, namespaces, min_recomputed_tokens, order)
     numbers = np.array([ENDLESS if c is None else c for c in capacities], dtype=np.int64)
     curvature = np.zeros(replay.num_blocks + 2, dtype=np.int64)
     return _run(replay, numbers, np.empty(0), curvature, np.empty(0))
 
 
-def _prepare(
+def prepare(
     trace: BlockTrace,
     namespaces: Int32Array,
     min_recomputed_tokens: int,
     order: Int64Array | None,
-) -> _Replay:
+) -> Replay:
     if order is None:
         order = trace.replay_order()
     for name, column in (("namespaces", namespaces), ("order", order)):
@@ -156,7 +156,7 @@ def _prepare(
         separate = lru_kernels.separate if compiled else lru_kernels.separate.py_func
         ends, parent, origin = separate(by_namespace, namespaces, trace.node, tree.parent, level)
         size, depth = size[origin], depth[origin]
-    return _Replay(
+    return Replay(
         compiled=compiled,
         order=order,
         ends=ends.astype(np.int64),
@@ -169,7 +169,7 @@ def _prepare(
 
 
 def _run(
-    replay: _Replay,
+    replay: Replay,
     capacities: Int64Array,
     block_flops: Float64Array,
     curvature: Int64Array,
@@ -193,7 +193,7 @@ def _run(
     return hits
 
 
-def _with_donors(replay: _Replay, hits: Int64Array, block_size: int) -> Lookups:
+def _with_donors(replay: Replay, hits: Int64Array, block_size: int) -> Lookups:
     num_requests = len(replay.ends)
     first, counts, donors, blocks = replay.kernel(lru_kernels.find_donors)(
         replay.order,
