@@ -19,8 +19,9 @@ from prefixaudit.core.trace import ROOT, BlockTrace, Int64Array
 from prefixaudit.core.unknown import UNKNOWN
 from prefixaudit.errors import IncompleteError
 
-# 8 or 16 bytes each, held until they are in the tree.
+# What is held until it is in the tree: 8 or 16 bytes a block, some 500 a prompt.
 _BATCH_BLOCKS = 262_144
+_BATCH_PROMPTS = 16_384
 _NO_LABELS = np.empty(0, dtype=np.int64)
 
 
@@ -122,7 +123,7 @@ class TraceBuilder:
         self._low.append(low)
         self._high.append(high)
         self._num_waiting_blocks += len(low)
-        if self._num_waiting_blocks >= _BATCH_BLOCKS:
+        if self._num_waiting_blocks >= _BATCH_BLOCKS or len(self._low) >= _BATCH_PROMPTS:
             self._flush()
 
     def finish(self) -> BlockTrace:

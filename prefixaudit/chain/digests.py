@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import xxhash
@@ -19,6 +20,9 @@ from prefixaudit.core.prompt import MediaSpan
 from prefixaudit.core.request import TokenArray
 
 Media = tuple[MediaSpan, ...]
+
+# A prompt takes some kilobytes beside its tokens.
+_MOST_PROMPTS: Final = 8_192
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +141,9 @@ class DigestMemory:
         self._remembered[self._next_number] = prompt
         self._next_number += 1
         self._num_remembered_tokens += len(prompt.token_ids)
-        while self._num_remembered_tokens > self._max_tokens:
+        while (
+            self._num_remembered_tokens > self._max_tokens or len(self._remembered) > _MOST_PROMPTS
+        ):
             number, oldest = self._remembered.popitem(last=False)
             self._num_remembered_tokens -= len(oldest.token_ids)
             for key in oldest.keys:

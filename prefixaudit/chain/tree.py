@@ -12,7 +12,7 @@ from prefixaudit.chain import tree_kernels
 from prefixaudit.core.trace import ROOT, BlockTree, Int32Array, Int64Array
 
 # Below this many blocks in all, plain Python is done before the compiled code would be loaded.
-_FEW_BLOCKS = 200_000
+_FEW_BLOCKS = 500_000
 
 
 def grown(array: NDArray[Any], length: int) -> NDArray[Any]:

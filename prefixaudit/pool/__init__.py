@@ -4,6 +4,7 @@ lru          exact LRU hits for every capacity in one pass, hits and donors at o
 lru_kernels  its loops
 curves       a curve's knee and the capacities worth showing
 rates        the definitions of a hit rate, told apart
+resolution   what a trace's coarse blocks leave open for an engine's finer ones
 vllm, sglang the engines' own pools, operation by operation
 eviction     policies of radix trees, one file each
 explicit     vLLM's block pool at chosen capacities; explicit_curve: its curve, and where it's exact
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
     from prefixaudit.pool.lru import hits_at as hits_at
     from prefixaudit.pool.lru import replay_lru as replay_lru
     from prefixaudit.pool.rates import hit_rates as hit_rates
+    from prefixaudit.pool.resolution import finer_block_hits as finer_block_hits
 
 _HOMES = {
     "describe_pool": "explicit_engine",
     "find_knee": "curves",
+    "finer_block_hits": "resolution",
     "hit_rates": "rates",
     "hits_at": "lru",
     "informative_capacities": "curves",
@@ -36,6 +39,7 @@ _HOMES = {
 __all__ = [
     "describe_pool",
     "find_knee",
+    "finer_block_hits",
     "hit_rates",
     "hits_at",
     "informative_capacities",

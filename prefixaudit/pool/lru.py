@@ -32,7 +32,7 @@ from prefixaudit.pool import lru_kernels
 
 ENDLESS: Final = int(np.iinfo(np.int64).max)
 # Below this many requests times levels, plain Python is done before the compiled code is loaded.
-_FEW_STEPS: Final = 5_000
+_FEW_STEPS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
