@@ -12,10 +12,9 @@ Truncation and padding of `tokenizer.json` are switched off: servers do that bef
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,18 +24,11 @@ import orjson
 from prefixaudit.core.request import TokenArray
 from prefixaudit.errors import ConfigurationError
 from prefixaudit.prompts.boundaries import NOWHERE, Boundaries, find_boundaries
+from prefixaudit.prompts.cutting import Cutter
 from prefixaudit.prompts.segment_cache import SegmentCache
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-
-# A message of common length is one part: fewer calls, each with a price of its own. A longer text
-# is cut at line ends, and a line longer than _LONG_CHARACTERS after words as well, so that a text
-# that grew or changed in one place is the same parts elsewhere.
-_WHOLE_CHARACTERS = 2048
-_SHORT_CHARACTERS = 24
-_LONG_CHARACTERS = 768
-_STEP_CHARACTERS = 384
 
 # Texts whose neighbours are awkward for some pre-tokenizer: space runs, line ends, contractions,
 # digits, marks, wide and joined characters, half-written added tokens.
@@ -113,22 +105,20 @@ class TextEncoder:
                 "the post-processor does more than add tokens at both ends: "
                 "prompts that ask for special tokens are encoded plainly"
             )
-        self._boundaries = NOWHERE
-        self._cuts = False
-        self._cut_with(find_boundaries(configuration) if cache_bytes else NOWHERE)
-        for note in self._boundaries.notes:
+        self._cutter = Cutter(find_boundaries(configuration) if cache_bytes else NOWHERE)
+        for note in self.boundaries.notes:
             self.statistics.note(note)
         self._prove_boundaries()
 
     @property
     def reuses(self) -> bool:
         """Say whether parts of texts are reused at all."""
-        return self._cuts
+        return self._cutter.cuts
 
     @property
     def boundaries(self) -> Boundaries:
         """Return where texts are cut."""
-        return self._boundaries
+        return self._cutter.boundaries
 
     def plain(self, text: str, *, add_special_tokens: bool = False) -> TokenArray:
         """Return the ids of `text` (uint32) by one call of `tokenizers`, without any reuse."""
@@ -140,7 +130,7 @@ class TextEncoder:
         if not text.isascii():
             text.encode()  # a lone surrogate has no tokens
         started = time.perf_counter()
-        if not self._cuts or (add_special_tokens and not self._wraps):
+        if not self.reuses or (add_special_tokens and not self._wraps):
             ids = self.plain(text, add_special_tokens=add_special_tokens)
             ids.flags.writeable = False
             self.statistics.num_encoded_tokens += len(ids)
@@ -171,29 +161,13 @@ class TextEncoder:
         """Empty the cache, so that the next texts are encoded anew."""
         self._cache.clear()
 
-    # --- cutting
-
-    def _cut_with(self, boundaries: Boundaries) -> None:
-        self._boundaries = boundaries
-        self._cuts = bool(boundaries.cut_at or boundaries.pairs)
-        tokens = boundaries.added_tokens if boundaries.cut_at else ()
-        self._added = re.compile(_any_of(tokens)) if tokens else None
-        self._token_ids = {
-            token: np.uint32(number).tobytes()
-            for token, number in boundaries.added_tokens.items()
-            if token in boundaries.cut_at
-        }
-        self._keeps_token = boundaries.first_is_special
-        line_ends = "".join(sorted(left for left, right in boundaries.pairs if right == "\n"))
-        spaces = "".join(sorted(left for left, right in boundaries.pairs if right == " "))
-        self._line_end = _boundary_pattern({"\n": line_ends})
-        self._word_end = _boundary_pattern({"\n": line_ends, " ": spaces})
+    # --- parts
 
     def _encoded_parts(self, text: str) -> list[bytes]:
         found: list[bytes] = []
         missing: dict[str, list[int]] = {}
         get = self._cache.get
-        for part in self._parts(text):
+        for part in self._cutter.parts(text):
             if isinstance(part, bytes):
                 found.append(part)
                 continue
@@ -222,56 +196,6 @@ class TextEncoder:
             for place in places:
                 found[place] = ids
 
-    def _parts(self, text: str) -> Iterator[str | bytes]:
-        """Yield the text's parts in order: text, or the bytes of an added token's id."""
-        start = 0
-        if self._added is not None:
-            token_ids = self._token_ids
-            for match in self._added.finditer(text):
-                ids = token_ids.get(match.group())
-                if ids is None:
-                    continue
-                if match.start() > start:
-                    yield from self._pieces(text, start, match.start())
-                if self._keeps_token:
-                    start = match.start()
-                else:
-                    yield ids
-                    start = match.end()
-        if start < len(text):
-            yield from self._pieces(text, start, len(text))
-
-    def _pieces(self, text: str, start: int, end: int) -> Iterator[str]:
-        """Cut text[start:end], if it is long, at line ends, and long lines after words."""
-        if end - start <= _WHOLE_CHARACTERS:
-            yield text[start:end]
-            return
-        if self._line_end is not None:
-            for match in self._line_end.finditer(text, start + 1, end):
-                cut = match.start()
-                length = cut - start
-                if length < _SHORT_CHARACTERS:
-                    continue
-                if length > _LONG_CHARACTERS:
-                    yield from self._long_piece(text, start, cut)
-                else:
-                    yield text[start:cut]
-                start = cut
-        if end - start > _LONG_CHARACTERS:
-            yield from self._long_piece(text, start, end)
-        else:
-            yield text[start:end]
-
-    def _long_piece(self, text: str, start: int, end: int) -> Iterator[str]:
-        if self._word_end is not None:
-            while end - start > _LONG_CHARACTERS:
-                match = self._word_end.search(text, start + _STEP_CHARACTERS, end)
-                if match is None:
-                    break
-                yield text[start : match.start()]
-                start = match.start()
-        yield text[start:end]
-
     # --- special tokens at both ends
 
     def _special_tokens_around(self) -> tuple[bytes, bytes, bool]:
@@ -299,16 +223,16 @@ class TextEncoder:
 
     def _prove_boundaries(self) -> None:
         """Encode awkward texts both ways; what fails isn't used."""
-        if not self._cuts:
+        if not self.reuses:
             return
         started = time.perf_counter()
-        if self._boundaries.pairs and not all(map(self._pair_holds, self._probe_pairs())):
+        if self.boundaries.pairs and not all(map(self._pair_holds, self._probe_pairs())):
             self._give_up(
                 "a boundary of words failed its proof: texts are cut at added tokens only",
                 keep_tokens=True,
             )
-        tokens = sorted(self._boundaries.cut_at, key=len)[:2]
-        tokens += sorted(self._boundaries.cut_at)[-2:]
+        tokens = sorted(self.boundaries.cut_at, key=len)[:2]
+        tokens += sorted(self.boundaries.cut_at)[-2:]
         probes = [
             f"{before}{token}{after}{token}{before}"
             for token in tokens
@@ -322,7 +246,7 @@ class TextEncoder:
         self.statistics.proof_s += time.perf_counter() - started
 
     def _probe_pairs(self) -> Iterator[tuple[str, str]]:
-        pairs = sorted(self._boundaries.pairs)
+        pairs = sorted(self.boundaries.pairs)
         for number, (left, right) in enumerate(pairs):
             for turn in range(2):
                 place = 2 * number + turn
@@ -364,17 +288,8 @@ class TextEncoder:
     def _give_up(self, note: str, *, keep_tokens: bool = False) -> None:
         self.statistics.note(note)
         self._cache.clear()
-        kept = self._boundaries
-        self._cut_with(
-            Boundaries(
-                added_tokens=kept.added_tokens,
-                cut_at=kept.cut_at,
-                first_is_special=kept.first_is_special,
-                pairs=frozenset(),
-                notes=kept.notes,
-            )
-            if keep_tokens
-            else NOWHERE
+        self._cutter = Cutter(
+            replace(self.boundaries, pairs=frozenset()) if keep_tokens else NOWHERE
         )
 
 
@@ -398,42 +313,3 @@ def _load(path: Path) -> tuple[Tokenizer, Mapping[str, Any]]:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer, configuration
-
-
-def _boundary_pattern(lefts: Mapping[str, str]) -> re.Pattern[str] | None:
-    """Match the right character of a boundary, wherever one of its left characters precedes."""
-    sides = {right: left for right, left in lefts.items() if left}
-    if not sides:
-        return None
-    rights = "".join(map(re.escape, sides))
-    pairs = "|".join(
-        f"[{''.join(map(re.escape, left))}]{re.escape(right)}" for right, left in sides.items()
-    )
-    start = rights if len(sides) == 1 else f"[{rights}]"
-    return re.compile(f"{start}(?<={pairs})")
-
-
-def _any_of(words: Iterable[str]) -> str:
-    """Return a pattern that finds the longest of `words` at the leftmost place, like Aho-Corasick.
-
-    Words with a common start share it, so that a vocabulary of thousands stays fast.
-    """
-    tree: dict[str, Any] = {}
-    for word in words:
-        node = tree
-        for character in word:
-            node = node.setdefault(character, {})
-        node[""] = {}
-    return _pattern_of(tree)
-
-
-def _pattern_of(tree: Mapping[str, Any]) -> str:
-    ends = "" in tree
-    branches = [
-        re.escape(character) + _pattern_of(below) for character, below in tree.items() if character
-    ]
-    if not branches:
-        return ""
-    if len(branches) == 1 and not ends:
-        return branches[0]
-    return f"(?:{'|'.join(branches)})" + ("?" if ends else "")

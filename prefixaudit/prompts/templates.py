@@ -9,23 +9,20 @@ take endless time or memory in one step. Errors carry the template's line and no
 from __future__ import annotations
 
 import datetime
-import itertools
-import operator
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from prefixaudit.errors import IncompleteError
+from prefixaudit.prompts.limits import Limits, TooMuch
 from prefixaudit.prompts.watchdog import OutOfTime, time_limit
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
-_MAX_NUMBER_BITS = 1 << 16
 _MAX_TEMPLATES = 64
-_BATCH = 512
 
 
 class Refusal(Exception):  # noqa: N818 - a value as well: what a replay gives instead
@@ -54,10 +51,6 @@ class TemplateFacts:
     reads_parts: bool
 
 
-class _TooMuch(BaseException):
-    """The template's output, or one value in it, is larger than allowed."""
-
-
 class _ClockUnknown(BaseException):
     """The template asks for the time of a request whose arrival isn't known."""
 
@@ -78,7 +71,7 @@ class TemplateRenderer:
     ) -> None:
         self._time_zone = time_zone
         self._time_limit_s = time_limit_s
-        self._max_characters = max_characters
+        self._limits = Limits(max_characters)
         self._arrival_s: float | None = None
         self._clock_was_read = False
         self._templates: OrderedDict[str, Template | Refusal] = OrderedDict()
@@ -144,7 +137,7 @@ class TemplateRenderer:
                 )
         except Refusal:
             raise
-        except (Exception, OutOfTime, _TooMuch, _ClockUnknown) as error:
+        except (Exception, OutOfTime, TooMuch, _ClockUnknown) as error:
             raise self._refusal(error) from None
         text: str = rendered[0]
         return text
@@ -157,7 +150,7 @@ class TemplateRenderer:
             try:
                 with time_limit(self._time_limit_s):
                     found = self._compile(source)
-            except (Exception, OutOfTime, _TooMuch) as error:
+            except (Exception, OutOfTime, TooMuch) as error:
                 found = self._refusal(error)
             self._templates[source] = found
             if len(self._templates) > _MAX_TEMPLATES:
@@ -170,21 +163,9 @@ class TemplateRenderer:
         environment: Any = self._new_environment()
         environment.globals["strftime_now"] = self._strftime_now
         environment.globals.pop("lipsum", None)
-        # Operators whose result can be endless are checked first, and not folded at compile time.
-        environment.intercepted_binops = frozenset({"+", "*", "**", "%"})
-        environment.binop_table = {
-            **environment.binop_table,
-            "+": self._add,
-            "*": self._multiply,
-            "**": self._power,
-            "%": self._modulo,
-        }
-        environment.concat = self._concat
+        self._limits.bind_environment(environment)
         template: Template = environment.from_string(source)
-        # `~` compiles to a call of this global of the generated module.
-        names = template.root_render_func.__globals__
-        names["str_join"] = self._join
-        names["concat"] = self._concat
+        self._limits.bind_template(template)
         return template
 
     def _strftime_now(self, layout: str) -> str:
@@ -194,50 +175,6 @@ class TemplateRenderer:
         arrival = datetime.datetime.fromtimestamp(self._arrival_s, self._time_zone)
         # Servers call datetime.now(), which has no zone: %z and %Z print nothing.
         return arrival.replace(tzinfo=None).strftime(layout)
-
-    def _concat(self, parts: Iterable[str]) -> str:
-        # In batches: a template that never stops writing must not be collected as a whole.
-        iterator = iter(parts)
-        kept: list[str] = []
-        num_characters = 0
-        while batch := list(itertools.islice(iterator, _BATCH)):
-            num_characters += sum(map(len, batch))
-            if num_characters > self._max_characters:
-                raise _TooMuch
-            kept += batch
-        return "".join(kept)
-
-    def _join(self, values: Iterable[Any]) -> str:
-        return self._concat(list(map(str, values)))
-
-    def _add(self, left: Any, right: Any) -> Any:
-        if type(left) is str is type(right):
-            if len(left) + len(right) > self._max_characters:
-                raise _TooMuch
-            return left + right
-        if _length(left) + _length(right) > self._max_characters:
-            raise _TooMuch
-        return operator.add(left, right)
-
-    def _multiply(self, left: Any, right: Any) -> Any:
-        for value, times in ((left, right), (right, left)):
-            if isinstance(times, int) and _length(value) * times > self._max_characters:
-                raise _TooMuch
-        if _bits(left) + _bits(right) > _MAX_NUMBER_BITS:
-            raise _TooMuch
-        return operator.mul(left, right)
-
-    def _power(self, left: Any, right: Any) -> Any:
-        if isinstance(right, int) and _bits(left) * right > _MAX_NUMBER_BITS:
-            raise _TooMuch
-        return operator.pow(left, right)
-
-    def _modulo(self, left: Any, right: Any) -> Any:
-        if isinstance(left, str):
-            widths = right if isinstance(right, tuple) else (right,)
-            if _has_large_number(left) or ("*" in left and any(_bits(w) > 16 for w in widths)):
-                raise _TooMuch
-        return operator.mod(left, right)
 
     # --- errors
 
@@ -249,10 +186,10 @@ class TemplateRenderer:
         place = "the chat template" if line is None else f"the chat template, line {line},"
         if isinstance(error, OutOfTime):
             return Refusal("template-timeout", f"{place} runs longer than {self._time_limit_s:g} s")
-        if isinstance(error, (_TooMuch, MemoryError)):
+        if isinstance(error, (TooMuch, MemoryError)):
             return Refusal(
                 "template-too-large",
-                f"{place} builds more than {self._max_characters:,} characters",
+                f"{place} builds more than {self._limits.max_characters:,} characters",
             )
         if isinstance(error, _ClockUnknown):
             return Refusal(
@@ -311,23 +248,6 @@ def _transformers_renderers(
 
     sparing = {**copying, "_plain_template_data": lambda data: data}
     return bound(sparing), bound(copying), lambda: new_template("").environment
-
-
-def _length(value: Any) -> int:
-    return len(value) if isinstance(value, (str, list, tuple)) else 0
-
-
-def _bits(value: Any) -> int:
-    return value.bit_length() if isinstance(value, int) else 0
-
-
-def _has_large_number(text: str) -> bool:
-    digits = 0
-    for character in text:
-        digits = digits + 1 if character.isdigit() else 0
-        if digits > 5:
-            return True
-    return False
 
 
 def _line_of(error: BaseException) -> int | None:

@@ -1,0 +1,128 @@
+"""Cuts a text at the boundaries that its tokenizer allows, so that equal texts give equal parts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from prefixaudit.prompts.boundaries import Boundaries
+
+# A message of common length is one part: fewer calls, each with a price of its own. A longer text
+# is cut at line ends, and a line longer than _LONG_CHARACTERS after words as well, so that a text
+# that grew or changed in one place is the same parts elsewhere.
+_WHOLE_CHARACTERS = 2048
+_SHORT_CHARACTERS = 24
+_LONG_CHARACTERS = 768
+_STEP_CHARACTERS = 384
+
+
+class Cutter:
+    """Cuts texts: at added tokens, long texts at line ends too, and long lines after words."""
+
+    def __init__(self, boundaries: Boundaries) -> None:
+        self.boundaries = boundaries
+        self.cuts = bool(boundaries.cut_at or boundaries.pairs)
+        tokens = boundaries.added_tokens if boundaries.cut_at else ()
+        self._added = re.compile(_any_of(tokens)) if tokens else None
+        self._token_ids = {
+            token: np.uint32(number).tobytes()
+            for token, number in boundaries.added_tokens.items()
+            if token in boundaries.cut_at
+        }
+        self._keeps_token = boundaries.first_is_special
+        line_ends = "".join(sorted(left for left, right in boundaries.pairs if right == "\n"))
+        spaces = "".join(sorted(left for left, right in boundaries.pairs if right == " "))
+        self._line_end = _boundary_pattern({"\n": line_ends})
+        self._word_end = _boundary_pattern({"\n": line_ends, " ": spaces})
+
+    def parts(self, text: str) -> Iterator[str | bytes]:
+        """Yield the text's parts in order: text, or the bytes of an added token's id."""
+        start = 0
+        if self._added is not None:
+            token_ids = self._token_ids
+            for match in self._added.finditer(text):
+                ids = token_ids.get(match.group())
+                if ids is None:
+                    continue
+                if match.start() > start:
+                    yield from self._pieces(text, start, match.start())
+                if self._keeps_token:
+                    start = match.start()
+                else:
+                    yield ids
+                    start = match.end()
+        if start < len(text):
+            yield from self._pieces(text, start, len(text))
+
+    def _pieces(self, text: str, start: int, end: int) -> Iterator[str]:
+        """Cut text[start:end], if it is long, at line ends, and long lines after words."""
+        if end - start <= _WHOLE_CHARACTERS:
+            yield text[start:end]
+            return
+        if self._line_end is not None:
+            for match in self._line_end.finditer(text, start + 1, end):
+                cut = match.start()
+                length = cut - start
+                if length < _SHORT_CHARACTERS:
+                    continue
+                if length > _LONG_CHARACTERS:
+                    yield from self._long_piece(text, start, cut)
+                else:
+                    yield text[start:cut]
+                start = cut
+        if end - start > _LONG_CHARACTERS:
+            yield from self._long_piece(text, start, end)
+        else:
+            yield text[start:end]
+
+    def _long_piece(self, text: str, start: int, end: int) -> Iterator[str]:
+        if self._word_end is not None:
+            while end - start > _LONG_CHARACTERS:
+                match = self._word_end.search(text, start + _STEP_CHARACTERS, end)
+                if match is None:
+                    break
+                yield text[start : match.start()]
+                start = match.start()
+        yield text[start:end]
+
+
+def _boundary_pattern(lefts: Mapping[str, str]) -> re.Pattern[str] | None:
+    """Match the right character of a boundary, wherever one of its left characters precedes."""
+    sides = {right: left for right, left in lefts.items() if left}
+    if not sides:
+        return None
+    rights = "".join(map(re.escape, sides))
+    pairs = "|".join(
+        f"[{''.join(map(re.escape, left))}]{re.escape(right)}" for right, left in sides.items()
+    )
+    start = rights if len(sides) == 1 else f"[{rights}]"
+    return re.compile(f"{start}(?<={pairs})")
+
+
+def _any_of(words: Iterable[str]) -> str:
+    """Return a pattern that finds the longest of `words` at the leftmost place, like Aho-Corasick.
+
+    Words with a common start share it, so that a vocabulary of thousands stays fast.
+    """
+    tree: dict[str, Any] = {}
+    for word in words:
+        node = tree
+        for character in word:
+            node = node.setdefault(character, {})
+        node[""] = {}
+    return _pattern_of(tree)
+
+
+def _pattern_of(tree: Mapping[str, Any]) -> str:
+    ends = "" in tree
+    branches = [
+        re.escape(character) + _pattern_of(below) for character, below in tree.items() if character
+    ]
+    if not branches:
+        return ""
+    if len(branches) == 1 and not ends:
+        return branches[0]
+    return f"(?:{'|'.join(branches)})" + ("?" if ends else "")
