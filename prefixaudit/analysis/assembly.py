@@ -8,7 +8,7 @@ import numpy as np
 
 import prefixaudit
 from prefixaudit.analysis import figures
-from prefixaudit.analysis.gathering import Compared, Gathered
+from prefixaudit.analysis.gathering import Compared, Gathered, choose_block_size
 from prefixaudit.analysis.notes import notes_for
 from prefixaudit.analysis.simulating import simulate
 from prefixaudit.core.identity import CONTENT_FIELDS
@@ -49,6 +49,11 @@ def _capacity_blocks(deployment: Deployment, block_size: int, kv_bytes: int | No
             hint="give --capacity-blocks, or a model folder with --model",
         )
     return blocks
+
+
+def check_capacity(deployment: Deployment) -> None:
+    """Raise UsageError where the pool's size can't be worked out, whatever the log says."""
+    _capacity_blocks(deployment, 1, kv_bytes_per_token(deployment))
 
 
 def kv_bytes_per_token(deployment: Deployment) -> int | None:
@@ -152,7 +157,9 @@ def full_report(
         prefill_flops=prefill,
         this_pool=hits(simulated.rates, simulated.lookups),
         endless_pool=hits(simulated.endless_rates, simulated.endless_lookups),
-        trace_ids=_trace_ids(gathered, simulated.endless_rates),
+        trace_ids=_trace_ids(
+            gathered, trace, simulated.endless_rates, deployment, fields, min_recomputed
+        ),
         hit_length=figures.hit_lengths(simulated.lookups.num_cached_tokens, trace.block_size),
         curve=figures.curve_points(
             simulated.curve,
@@ -250,14 +257,43 @@ def _generated_facts(
     )
 
 
-def _trace_ids(gathered: Gathered, rates: HitRates) -> TraceIds | None:
+def _trace_ids(
+    gathered: Gathered,
+    trace: BlockTrace,
+    rates: HitRates,
+    deployment: Deployment,
+    fields: tuple[str, ...],
+    min_recomputed_tokens: int,
+) -> TraceIds | None:
     if not gathered.trace_blocks:
         return None
+    finer: int | None = None
+    fewest: float | None = None
+    most: float | None = None
+    asked, _ = choose_block_size(deployment, None)
+    is_asked = deployment.block_size is not None or deployment.engine is not None
+    num_prompt_tokens = int(trace.num_prompt_tokens.sum())
+    divides = asked < trace.block_size and trace.block_size % asked == 0
+    if is_asked and divides and num_prompt_tokens:
+        from prefixaudit.pool import finer_block_hits
+
+        hits = finer_block_hits(
+            trace,
+            trace.namespaces(fields),
+            block_size=asked,
+            min_recomputed_tokens=min_recomputed_tokens,
+        )
+        finer = asked
+        fewest = int(hits.at_least_tokens.sum()) / num_prompt_tokens
+        most = int(hits.at_most_tokens.sum()) / num_prompt_tokens
     return TraceIds(
         num_ids=rates.num_ids,
         num_matched_ids=rates.num_matched_ids,
         id_hit_rate=figures.known_or_none(rates.of_ids),
         full_block_request_hit_rate=figures.known_or_none(rates.of_requests),
+        finer_block_size=finer,
+        min_token_hit_rate=fewest,
+        max_token_hit_rate=most,
     )
 
 

@@ -78,10 +78,11 @@ def analyse(
     Raises UsageError and ConfigurationError for wrong settings, IncompleteError for input that
     can't be read at all.
     """
-    from prefixaudit.analysis.assembly import empty_report, full_report
+    from prefixaudit.analysis.assembly import check_capacity, empty_report, full_report
 
     options = options or AnalysisOptions()
     progress = progress or Quiet()
+    check_capacity(deployment)
     gathered = gather_logs(paths, deployment, options, progress)
     setting = generated_setting(options, deployment)
     progress.stage("simulating the pool")

@@ -51,6 +51,17 @@ def wants_colour(colour: str, output: Path | None) -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
+def check_outputs(*outputs: Path | None) -> None:
+    """Raise UsageError where a file to be written can't be: before the work, not after it."""
+    for path in outputs:
+        if path is None or str(path) == "-":
+            continue
+        if path.is_dir():
+            raise UsageError(f"{path}: is a folder; expected a file to write")
+        if not path.parent.is_dir():
+            raise UsageError(f"{path.parent}: no such folder to write {path.name} to")
+
+
 def write_result(text: str, output: Path | None) -> None:
     """Write a command's result to stdout, or to `output` as a whole or not at all."""
     if not text.endswith("\n"):

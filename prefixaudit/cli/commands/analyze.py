@@ -56,6 +56,7 @@ def analyze(
     from prefixaudit.render import RENDERERS
 
     renderer = RENDERERS[output_format]
+    streams.check_outputs(output, per_request)
     found = load_for(
         paths,
         deployment,

@@ -57,6 +57,7 @@ def export(
     from prefixaudit.cli.exporting import export_logs
     from prefixaudit.deployment import Overrides
 
+    streams.check_outputs(output)
     found = load_for(
         paths,
         deployment,
