@@ -17,11 +17,13 @@ from prefixaudit.logs._bytes import Blocks, DamagedStreamError
 class Chunk:
     """Whole lines, each ending in a newline; only the last line of a file may have none.
 
-    `first_line` counts from 1. `num_nul_bytes` NULs stood in front of the first line.
+    `first_line` counts from 1, `num_newlines` says how many lines end here. `num_nul_bytes` NULs
+    stood in front of the first line.
     """
 
     data: bytes
     first_line: int
+    num_newlines: int
     num_nul_bytes: int = 0
 
     @property
@@ -78,9 +80,15 @@ def chunks_of_lines(blocks: Blocks, max_line_bytes: int) -> Iterator[Chunk | Los
                     whole = len(data)
                     data = data.lstrip(b"\0")
                     num_nul_bytes += whole - len(data)
-                yield Chunk(data=data, first_line=line, num_nul_bytes=num_nul_bytes)
+                num_newlines = data.count(b"\n")
+                yield Chunk(
+                    data=data,
+                    first_line=line,
+                    num_newlines=num_newlines,
+                    num_nul_bytes=num_nul_bytes,
+                )
                 num_nul_bytes = 0
-                line += data.count(b"\n")
+                line += num_newlines
                 start = last + 1
             rest = block[start:]
             if not carry and rest.startswith(b"\0"):
@@ -99,4 +107,4 @@ def chunks_of_lines(blocks: Blocks, max_line_bytes: int) -> Iterator[Chunk | Los
     if num_dropped_bytes:
         yield too_long(line, num_dropped_bytes, max_line_bytes)
     elif carry or num_nul_bytes:
-        yield Chunk(data=bytes(carry), first_line=line, num_nul_bytes=num_nul_bytes)
+        yield Chunk(data=bytes(carry), first_line=line, num_newlines=0, num_nul_bytes=num_nul_bytes)

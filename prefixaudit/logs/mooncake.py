@@ -31,7 +31,7 @@ from prefixaudit.logs._options import ReadOptions
 
 DEFAULT_BLOCK_SIZE: Final = 512
 # Loading the kernel costs more than it saves on the first bytes of a file.
-KERNEL_AFTER_BYTES: Final = 4 * 2**20
+KERNEL_AFTER_BYTES: Final = 2**20
 _MAX_BLOCK_SIZE: Final = 2**20
 
 
@@ -94,7 +94,7 @@ class _Reader:
         from prefixaudit.logs._mooncake_kernels import parse_lines
 
         data = np.frombuffer(chunk.data, dtype=np.uint8)
-        num_rows = chunk.data.count(b"\n") + 1
+        num_rows = chunk.num_newlines + 1
         if len(self._scratch) <= len(data) // 2:
             self._scratch = np.empty(len(data) // 2 + 1, dtype=np.int64)
         columns = np.empty((num_rows, 4), dtype=np.int64)
