@@ -48,7 +48,7 @@ def _as_values(items: list[Request | Skipped]) -> list[Any]:
 def _both_ways(folder: Path, data: bytes, **options: Any) -> tuple[list[Any], list[Any]]:
     path = folder / "trace.jsonl"
     path.write_bytes(b"")
-    chunk = Chunk(data=data, first_line=1)
+    chunk = Chunk(data=data, first_line=1, num_newlines=data.count(b"\n"))
     plain = mooncake._Reader(LogFile(str(path), ReadOptions(**options)), 4)
     kernel = mooncake._Reader(LogFile(str(path), ReadOptions(**options)), 4)
     return _as_values(list(plain.plainly(chunk))), _as_values(list(kernel.by_kernel(chunk)))
