@@ -16,7 +16,7 @@ from prefixaudit.core.pool import HitCurve, Lookups
 from prefixaudit.core.trace import BlockTrace, Int32Array, Int64Array
 from prefixaudit.core.unknown import UNKNOWN, Known
 
-Setting: TypeAlias = str | int | float | bool
+Setting: TypeAlias = str | int | float | bool | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

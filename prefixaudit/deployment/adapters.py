@@ -7,8 +7,10 @@ sql = {path = "/adapters/sql", revision = "2026-01-15"}  # a table; both keys ar
 
 from __future__ import annotations
 
-from prefixaudit.core.audit import AdapterFacts
-from prefixaudit.core.unknown import UNKNOWN
+from collections.abc import Sequence
+
+from prefixaudit.core.audit import AdapterFacts, ServerFacts
+from prefixaudit.core.unknown import UNKNOWN, Known
 from prefixaudit.tables import Table
 
 
@@ -29,3 +31,22 @@ def read_adapters(table: Table) -> tuple[AdapterFacts, ...]:
             )
         )
     return tuple(adapters)
+
+
+def adapters_of(servers: Sequence[ServerFacts]) -> tuple[AdapterFacts, ...] | None:
+    """Return the adapters that the servers load at start; None where nobody lists any.
+
+    Servers that are known to serve no adapters list them: there are none. A name that two servers
+    load from two paths has none here.
+    """
+    paths: dict[str, Known[str]] = {}
+    for server in servers:
+        modules = server.settings.get("lora_modules")
+        for module in modules if isinstance(modules, tuple) else ():
+            name, separator, path = module.partition("=")
+            known: Known[str] = path if separator else UNKNOWN
+            paths[name] = known if paths.get(name, known) == known else UNKNOWN
+    off = [server.settings.get("enable_lora", UNKNOWN) is False for server in servers]
+    if not paths and not (servers and all(off)):
+        return None
+    return tuple(AdapterFacts(name=name, path=path) for name, path in paths.items())

@@ -11,6 +11,8 @@ r"""Reads prefixaudit.toml. All keys are optional; paths are relative to the fil
     max_model_len = 32768
     chat_template = "chat.jinja"   # instead of the model folder's own
 
+    config = { rope_scaling = … }  # keys of config.json as served, laid over the folder's
+
     [engine]
     name = "vllm"                  # `prefixaudit list engines`
     version = "0.33.0"
@@ -19,6 +21,10 @@ r"""Reads prefixaudit.toml. All keys are optional; paths are relative to the fil
     hash_seed = "0"
     eviction_policy = "lru"        # of a radix tree; default: the engine's own
     cache_generated = true         # do answers enter the pool? default: where the log has them
+    settings = { enable_lora = true }  # the engine's options: see prefixaudit.deployment.settings
+
+    [[server]]                     # one each, if there are several: prefixaudit.deployment.servers
+    [[tier]]                       # stores, routers: see prefixaudit.deployment.tiers
 
     [rendering]                    # what the server does to a chat; default: the engine's way
     time_zone = "UTC"              # the server's, for templates that print the date
@@ -52,6 +58,9 @@ r"""Reads prefixaudit.toml. All keys are optional; paths are relative to the fil
     [events]                       # what happened to the servers; see prefixaudit.deployment.events
     path = "events.jsonl"          # or a list
 
+    [audit]                        # what fails a gate, and
+    [budgets]                      # bounds on its figures: see prefixaudit.deployment.policy
+
 All problems of a file are reported at once, with their lines.
 """
 
@@ -62,17 +71,34 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from prefixaudit.core.identity import IDENTITY_FIELDS, Identity
-from prefixaudit.core.unknown import UNKNOWN, Known
-from prefixaudit.deployment.adapters import read_adapters
+from prefixaudit.core.finding import Location
+from prefixaudit.deployment.adapters import adapters_of, read_adapters
 from prefixaudit.deployment.events import read_events
 from prefixaudit.deployment.model_folder import (
     model_folder_problem,
     model_identity,
     read_model_config,
 )
+from prefixaudit.deployment.model_table import (
+    read_identity,
+    read_model,
+    read_model_config_table,
+)
+from prefixaudit.deployment.policy import read_policy
 from prefixaudit.deployment.public import read_public_prefixes
+from prefixaudit.deployment.servers import (
+    Defaults,
+    Server,
+    agreed,
+    laid_over,
+    only_server,
+    own_pools,
+    read_capacity,
+    read_servers,
+)
+from prefixaudit.deployment.settings import read_settings
 from prefixaudit.deployment.tenant import TenantRule, source_problem
+from prefixaudit.deployment.tiers import read_tiers
 from prefixaudit.deployment.value import Capacity, Deployment, Overrides, Rendering
 from prefixaudit.errors import ConfigurationError, UsageError
 from prefixaudit.tables import Table, TomlDocument
@@ -82,22 +108,12 @@ if TYPE_CHECKING:
 
 DEPLOYMENT_FILE: Final = "prefixaudit.toml"
 
-# [model] key -> identity field
-_MODEL_IDENTITY: Final = {
-    "name": "model",
-    "revision": "model_revision",
-    "dtype": "dtype",
-    "quantization": "quantization",
-    "kv_cache_dtype": "kv_cache_dtype",
-    "kv_scales": "kv_scales",
-}
 _SERVER_RULES: Final[Mapping[str, tuple[str, ...] | None]] = {
     "null_content": ("keep", "drop", "empty"),
     "tool_arguments": ("as-sent", "object"),
     "content_parts": ("auto", "as-sent", "join"),
     "part_separator": None,
 }
-_NO_DTYPE: Final = ("dtype", "kv_cache_dtype")
 
 
 def find_deployment(log_paths: Sequence[str]) -> Path | None:
@@ -130,6 +146,8 @@ def _with_model(deployment: Deployment) -> Deployment:
 
     assert deployment.model_dir is not None
     config = read_model_config(deployment.model_dir)
+    if config is not None:
+        config = laid_over(config, deployment.config)
     if config is None:
         return replace(deployment, model_problem=f"{deployment.model_dir} has no config.json")
     try:
@@ -175,64 +193,86 @@ def _read_file(path: Path) -> Deployment:
     return read_document(TomlDocument.read(path), path)
 
 
-def read_document(document: TomlDocument, path: Path) -> Deployment:
-    """Return the deployment of a parsed file at `path`. Raises ConfigurationError."""
+def read_document(
+    document: TomlDocument, path: Path, locations: Mapping[str, Location] | None = None
+) -> Deployment:
+    """Return the deployment of a parsed file at `path`. Raises ConfigurationError.
+
+    `locations` says where servers and tiers stand that come from other files, by name.
+    """
     root = document.root
     folder = path.parent
-    model, identity = _read_model(root.table("model"), folder)
-    identity = identity.filled(_read_identity(root.table("identity"), identity))
-    engine = _read_engine(root.table("engine"))
+    model_table, engine_table = root.table("model"), root.table("engine")
+    model, identity = read_model(model_table, folder)
+    config = read_model_config_table(model_table)
+    identity = identity.filled(read_identity(root.table("identity"), identity))
+    engine = _read_engine(engine_table)
+    settings = read_settings(engine_table.table("settings"))
     rendering = _read_rendering(root.table("rendering"))
-    capacity = _read_pool(root.table("pool"))
+    capacity = read_capacity(root.table("pool"))
     tenant_rule = _read_tenant(root.table("tenant"))
     domains = _read_trust_domains(root.table("trust_domains")) if "trust_domains" in root else None
     adapters = read_adapters(root.table("adapters")) if "adapters" in root else None
     public_prefixes = read_public_prefixes(root.tables("public_prefixes"), folder)
     event_files = _read_event_files(root.table("events"), folder)
+    policy = read_policy(root.table("audit"), root.table("budgets"))
+    defaults = Defaults(
+        engine=engine["engine"],
+        engine_name=engine_table.data.get("name"),
+        engine_version=engine_table.data.get("version"),
+        block_size=engine["block_size"],
+        capacity=capacity,
+        identity=identity,
+        model_dir=model["model_dir"],
+        max_model_len=model["max_model_len"],
+        config=config,
+        settings=settings,
+    )
+    servers: tuple[Server, ...] = ()
+    if "server" in root:
+        servers = read_servers(root.tables("server"), defaults, folder, locations or {})
+    elif settings or config or "tier" in root:
+        line = document.line(("engine",)) or 0
+        servers = (only_server(defaults, Location(path=document.source, line=line)),)
+    tiers = read_tiers(root.tables("tier"), servers, locations or {})
     document.finish()
-    return Deployment(
+    deployment = Deployment(
         path=path,
         identity=identity,
         rendering=rendering,
         capacity=capacity,
         tenant_rule=tenant_rule,
         trust_domains=domains,
-        adapters=adapters,
+        adapters=adapters if adapters is not None else adapters_of([s.facts for s in servers]),
         public_prefixes=public_prefixes,
         timeline=read_events(event_files) if event_files else None,
+        servers=tuple(server.facts for server in servers),
+        tiers=(*own_pools(servers), *tiers),
+        config=config,
+        policy=policy,
         **model,
         **engine,
     )
+    return _as_its_servers(deployment, servers) if servers else deployment
 
 
-def _read_model(table: Table, folder: Path) -> tuple[dict[str, Any], Identity]:
-    model_dir = _path(table, "path", folder)
-    if model_dir is not None and (problem := model_folder_problem(model_dir)):
-        table.problem("path", problem)
-    template = _path(table, "chat_template", folder)
-    if template is not None and not template.is_file():
-        table.problem("chat_template", f"{template}: no such file")
-    values: dict[str, Any] = {
-        field: _text_or_false(table, key) for key, field in _MODEL_IDENTITY.items()
-    }
-    for key in _NO_DTYPE:
-        if values[key] == "auto":
-            # What the engine picks for "auto" depends on its version and the checkpoint.
-            table.problem(key, "is 'auto'; name the type that is served, or leave the key out")
-    fields = {
-        "model_dir": model_dir,
-        "chat_template": template,
-        "max_model_len": table.integer("max_model_len", default=None, minimum=1),
-    }
-    return fields, Identity(**values)
-
-
-def _read_identity(table: Table, from_model: Identity) -> Identity:
-    values = {name: _text_or_false(table, name) for name in IDENTITY_FIELDS}
-    for key, name in _MODEL_IDENTITY.items():
-        if name in table and getattr(from_model, name) is not UNKNOWN:
-            table.problem(name, f"is also given as [model] {key}; give one")
-    return Identity(**values)
+def _as_its_servers(deployment: Deployment, servers: Sequence[Server]) -> Deployment:
+    """Take what the whole deployment doesn't say from its servers, where all of them agree."""
+    first = servers[0]
+    changes: dict[str, Any] = {}
+    if deployment.engine is None:
+        changes["engine"] = agreed(servers)
+    if deployment.model_dir is None and all(s.model_dir == first.model_dir for s in servers):
+        changes["model_dir"] = first.model_dir
+    if deployment.block_size is None and all(s.block_size == first.block_size for s in servers):
+        changes["block_size"] = first.block_size
+    if len(servers) == 1:
+        changes["identity"] = deployment.identity.filled(first.facts.identity)
+        if deployment.capacity is None:
+            changes["capacity"] = first.capacity
+        if deployment.max_model_len is None:
+            changes["max_model_len"] = first.facts.max_model_len
+    return replace(deployment, **changes)
 
 
 def _read_engine(table: Table) -> dict[str, Any]:
@@ -276,20 +316,6 @@ def _read_rendering(table: Table) -> Rendering:
     return Rendering(time_zone=time_zone, server_rules=rules)
 
 
-def _read_pool(table: Table) -> Capacity | None:
-    blocks = table.integer("capacity_blocks", default=None, minimum=0)
-    tokens = table.integer("capacity_tokens", default=None, minimum=0)
-    gib = table.number("capacity_gib", default=None, minimum=0)
-    given = [key for key in ("capacity_blocks", "capacity_tokens", "capacity_gib") if key in table]
-    for key in given[1:]:
-        table.problem(key, f"is given beside {given[0]}; give one")
-    if blocks is not None:
-        return Capacity(amount=blocks, unit="blocks")
-    if tokens is not None:
-        return Capacity(amount=tokens, unit="tokens")
-    return None if gib is None else Capacity(amount=gib, unit="gib")
-
-
 def _read_tenant(table: Table) -> TenantRule | None:
     value = table.any_value("source", default=None)
     if value is None:
@@ -321,20 +347,3 @@ def _read_event_files(table: Table, folder: Path) -> tuple[Path, ...]:
         table.problem("path", "is no path; expected a text or a list of texts")
         return ()
     return tuple(folder / name for name in names)
-
-
-def _path(table: Table, key: str, folder: Path) -> Path | None:
-    text = table.text(key, default=None)
-    return None if text is None else folder / text
-
-
-def _text_or_false(table: Table, key: str) -> Known[str]:
-    """Return text, None for `false` (known to be absent), UNKNOWN where the key is missing."""
-    value = table.any_value(key, default=UNKNOWN)
-    if value is UNKNOWN or isinstance(value, str):
-        if value == "":
-            table.problem(key, "is empty; expected text, or false for: known to be absent")
-        return value
-    if value is not False:
-        table.problem(key, "expected text, or false for: known to be absent")
-    return None

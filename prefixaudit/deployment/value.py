@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from prefixaudit.core.identity import Identity
 from prefixaudit.core.request import Request
 from prefixaudit.core.unknown import UNKNOWN, Unknown
+from prefixaudit.deployment.policy import AuditPolicy
 from prefixaudit.deployment.tenant import TenantRule
 
 if TYPE_CHECKING:  # a log without a model or an engine does without them
@@ -74,7 +75,9 @@ class Deployment:
     neither the file nor the options name it (the engine's default applies, or the trace's own).
     `identity` holds the deployment's facts; its fields are UNKNOWN where nothing is said.
     `adapters` are those that requests name as if they were models; None where nobody listed them.
-    `servers` and `tiers` are empty where the file describes one server in [engine] and [model].
+    `servers` and `tiers` (the servers' own pools first) are empty where the file describes one
+    server in [engine] and [model]. `config` is laid over the model folder's config.json.
+    `not_understood` says what deployment files hold that could matter and couldn't be read.
     """
 
     path: Path | None = None
@@ -97,6 +100,9 @@ class Deployment:
     tiers: tuple[TierFacts, ...] = ()
     timeline: Timeline | None = None
     public_prefixes: tuple[PublicPrefix, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+    policy: AuditPolicy = field(default_factory=AuditPolicy)
+    not_understood: tuple[str, ...] = ()
     _filled: dict[tuple[int, str | Unknown], tuple[Identity, Identity]] = field(
         default_factory=dict, repr=False, compare=False
     )
