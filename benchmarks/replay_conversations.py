@@ -81,7 +81,9 @@ def documentation() -> str:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 module = importlib.import_module(name)
-                texts.append(pydoc.render_doc(module, renderer=pydoc.plaintext))
+                # `pydoc.plaintext`, which the types of the standard library don't know.
+                plain_text = pydoc._PlainTextDoc()  # type: ignore[attr-defined]
+                texts.append(pydoc.render_doc(module, renderer=plain_text))
         except ImportError:
             continue
     return "\n".join(texts)
@@ -106,7 +108,7 @@ def conversation_log(num_conversations: int) -> list[Request]:
     conversations: list[list[dict[str, Any]]] = [
         [{"role": "system", "content": system}] for _ in range(num_conversations)
     ]
-    requests = []
+    requests: list[Request] = []
     # Groups of eight conversations at a time, turn by turn.
     for start in range(0, num_conversations, 8):
         for _ in range(NUM_TURNS):
