@@ -95,24 +95,18 @@ def _draw_line(grid: list[list[str]], rows: np.ndarray) -> None:
 
 
 def _axis(capacities: Sequence[int], columns: int) -> list[str]:
+    """Return the axis and its labels: powers of ten, and the last capacity at the right."""
     first, last = log10(capacities[0]), log10(capacities[-1])
-    span = last - first
+    axis, labels = ["─"] * columns, [" "] * columns
+    axis[-1] = "┬"
+    end = f"{short_count(capacities[-1])} blocks"
+    labels[columns - len(end) :] = end
     ticks = list(range(ceil(first - 1e-9), int(last + 1e-9) + 1))
-    stride = max(1, ceil(len(ticks) / 6))
-    axis, labels = ["─"] * columns, [" "] * (columns + 8)
-    for power in ticks[::stride]:
-        column = round((power - first) / span * (columns - 1))
-        axis[column] = "┬"
+    for power in ticks[:: max(1, ceil(len(ticks) / 6))]:
+        column = round((power - first) / (last - first) * (columns - 1))
         text = short_count(10**power)
         start = max(0, column - len(text) // 2)
-        if all(character == " " for character in labels[max(0, start - 1) : start + len(text)]):
+        if start + len(text) < columns - len(end) - 1:
             labels[start : start + len(text)] = text
-    end = f"{short_count(capacities[-1])} blocks"
-    start = columns - len(end)
-    if all(character == " " for character in labels[start - 2 : columns]):
-        labels[start:columns] = end
-        axis[-1] = "┬"
-    else:
-        rest = "".join(labels).rstrip()
-        labels = list(f"{rest} blocks")
-    return ["      └" + "".join(axis), "       " + "".join(labels).rstrip()]
+            axis[column] = "┬"
+    return ["      └" + "".join(axis), "       " + "".join(labels)]

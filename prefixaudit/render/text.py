@@ -246,17 +246,17 @@ class _Text:
             return
         total = self.report.log.num_requests
         yield ""
-        head = self._bold("UNKNOWN")
         everywhere = [field for field in fields if field.num_requests == total]
         if everywhere:
             names = ", ".join(field.field for field in everywhere)
-            yield from self._wrapped(
-                f"{head}  for every request: {names}. This audit can't say whether requests that "
-                "differ in them share blocks.",
-                indent=2,
+            lines = self._wrapped(
+                f"UNKNOWN  for every request: {names}. This audit can't say whether requests that "
+                "differ in them share blocks."
             )
+            yield self._bold("UNKNOWN") + lines[0].removeprefix("UNKNOWN")
+            yield from lines[1:]
         else:
-            yield head
+            yield self._bold("UNKNOWN")
         for field in fields:
             if field.num_requests < total:
                 yield from self._wrapped(f"  {_unknown_sentence(field, total)}", indent=4)

@@ -69,7 +69,7 @@ def test_api_key_becomes_a_digest() -> None:
 
     tenant = _tenant(request, "api-key")
 
-    assert tenant == key_digest("sk-secret") == "key-be59bb68a4d5d1fd"
+    assert tenant == key_digest("sk-secret") == "key-746b4ad1ca9129e1"
     assert _tenant(_request(headers={"x-api-key": "sk-secret"}), "api-key") == tenant
 
 
