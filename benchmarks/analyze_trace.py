@@ -22,7 +22,7 @@ import tempfile
 from pathlib import Path
 
 from measure import machine, median, run_by_turns, run_once, table
-from traces import write_conversations
+from traces import TraceShape, write_mooncake
 
 CAPACITY_BLOCKS = 262_144
 # kvcache-simulator takes GiB of a model it knows: Llama-3.1-8B in bf16 has 2 MiB a 16-token block.
@@ -69,7 +69,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary)
         trace = folder / "conversations-16.jsonl"
-        num_accesses = write_conversations(trace)
+        num_accesses = TraceShape().num_block_accesses
+        if not trace.exists():
+            write_mooncake(trace)
         python = sys.executable
         commands = {
             "bare orjson": [python, "-c", ORJSON, str(trace)],

@@ -69,6 +69,7 @@ class TraceBuilder:
         self._num_waiting_blocks = 0
         self._ends: list[Int64Array] = []
         self._identities: dict[Identity, int] = {}
+        self._last_identity: tuple[Identity | None, int] = (None, -1)
         self._sessions: dict[str, int] = {}
         self._index = array("q")
         self._num_blocks = array("i")
@@ -109,7 +110,7 @@ class TraceBuilder:
         self._num_output_tokens.append(_num_output_tokens(prompt))
         arrival_s = request.arrival_s
         self._arrival_s.append(float("nan") if arrival_s is UNKNOWN else arrival_s)
-        self._identity.append(self._identities.setdefault(request.identity, len(self._identities)))
+        self._identity.append(self._number_of(request.identity))
         session = request.session_id
         self._session.append(
             -1
@@ -151,6 +152,14 @@ class TraceBuilder:
             partial_ids=np.array(self._partial_ids, dtype=np.uint64),
             has_partial_id=np.array(self._has_partial_id, dtype=np.bool_),
         )
+
+    def _number_of(self, identity: Identity) -> int:
+        # Readers give neighbouring requests one object; hashing 17 fields is dear.
+        last, number = self._last_identity
+        if identity is not last:
+            number = self._identities.setdefault(identity, len(self._identities))
+            self._last_identity = (identity, number)
+        return number
 
     def _block_ids(self, prompt: Prompt, hashes: BlockHashes) -> tuple[Int64Array, int | None]:
         """Return the labels of the full blocks, and the id of a partial last block."""

@@ -9,6 +9,7 @@ Commands are modules of `prefixaudit.cli.commands`, found by name: see its docst
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,9 @@ EXIT_USAGE = 2
 
 def main() -> None:
     """Run the command line on `sys.argv` and end the process with its exit code."""
+    # Values live long here and hardly any form cycles: at the default pace the collector takes a
+    # tenth of a run on a large log.
+    gc.set_threshold(100_000, 50, 50)
     raise SystemExit(run(sys.argv[1:]))
 
 
