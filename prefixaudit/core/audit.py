@@ -77,6 +77,7 @@ class AuditLog:
     server         int32 [requests]  position in the deployment's servers, -1 where unknown
     epoch          int32 [requests]  number of times that the request's server had emptied its
                    pool before
+    store_epoch    int32 [requests]  the same of external stores
     public_tokens  int64 [requests]  length of the prompt's beginning that everybody may know
     changed_fields identity fields that events changed while a server ran: its process's life
                    doesn't hold them apart
@@ -87,6 +88,7 @@ class AuditLog:
     traces_without_media: tuple[BlockTrace, ...]
     server: Int32Array
     epoch: Int32Array
+    store_epoch: Int32Array
     public_tokens: Int64Array
     changed_fields: frozenset[str]
     paths: tuple[str, ...]

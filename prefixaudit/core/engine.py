@@ -41,11 +41,14 @@ class Ambiguity:
     """Fields that can take each other's place in a key, so that two identities give one key.
 
     blocks  "first-block": only the first block can be equal; "all-blocks": whole chains can
+    writes  "elements": each value is an untagged element of a list, in which absent ones are left
+            out; "joined": they are one text without separators, in the order of `fields`
     """
 
     fields: tuple[str, ...]
     blocks: Placement
     how: str
+    writes: Literal["elements", "joined"] = "elements"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,11 +17,15 @@ Observe: TypeAlias = Callable[[AuditSubject, Mapping[str, Any]], Iterable[Observ
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One parameter of a predicate: its type, and whether a rule has to give it."""
+    """One parameter of a predicate: its type, and whether a rule has to give it.
+
+    `choices` are the texts it may hold; empty: any.
+    """
 
     about: str
     kind: Literal["text", "texts", "integer", "number", "boolean", "table", "tables"]
     is_required: bool = False
+    choices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -242,11 +242,13 @@ def _ambiguities(table: Table) -> tuple[Ambiguity, ...]:
     for name in table:
         entry = table.table(name)
         blocks: Any = entry.text("blocks", choices=("first-block", "all-blocks"))
+        writes: Any = entry.text("writes", default="elements", choices=("elements", "joined"))
         found.append(
             Ambiguity(
                 fields=entry.texts("fields", choices=(*IDENTITY_FIELDS, MEDIA)),
                 blocks=blocks,
                 how=entry.text("how"),
+                writes=writes,
             )
         )
     return tuple(found)

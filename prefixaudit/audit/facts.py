@@ -1,0 +1,106 @@
+"""Servers and tiers of a deployment, where its file doesn't list them: one server, its own pool."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prefixaudit.core.audit import AdapterFacts, ServerFacts, TierFacts
+from prefixaudit.core.engine import EngineProfile, KeyPart, Tier
+from prefixaudit.core.identity import CONTENT_FIELDS
+from prefixaudit.deployment import Deployment
+
+THE_SERVER: Final = "server"
+
+# Where no engine is given: a cache that keeps apart all that changes the KV, and what a request
+# itself asks to be apart. What such a cache would share is what any engine shares.
+_GENERIC_KEY: Final = (*CONTENT_FIELDS, "cache_salt", "extra_key")
+
+
+def generic_profile() -> EngineProfile:
+    """Return the profile that stands in where no engine is given."""
+    parts = tuple(
+        KeyPart(field=name, placement="all-blocks", form="value")
+        for name in (*_GENERIC_KEY, "media")
+    )
+    tier = Tier(
+        name="pool",
+        title="Pool of an engine that isn't given",
+        kind="local-pool",
+        key=parts,
+        hash=None,
+        process_fields=(),
+        ambiguities=(),
+        not_in_key=(),
+    )
+    return EngineProfile(
+        name="no engine",
+        version=None,
+        default_block_size=16,
+        min_recomputed_tokens=1,
+        key_fields=tier.key_fields,
+        tiers=(tier,),
+    )
+
+
+def servers_of(deployment: Deployment) -> tuple[ServerFacts, ...]:
+    """Return the deployment's servers; one, made of [engine] and [model], where none is listed."""
+    if deployment.servers:
+        return deployment.servers
+    return (
+        ServerFacts(
+            name=THE_SERVER,
+            engine=deployment.engine,
+            identity=deployment.identity,
+            settings=dict(deployment.engine_settings),
+            max_model_len=deployment.max_model_len,
+        ),
+    )
+
+
+def tiers_of(
+    deployment: Deployment, *, block_size: int, capacity_blocks: int | None
+) -> tuple[TierFacts, ...]:
+    """Return the deployment's tiers, a local pool first.
+
+    `block_size` and `capacity_blocks` are those of the log's pool; they hold where no tier is
+    listed. Where tiers are listed but no local pool, the engines' own pools are added.
+    """
+    listed = deployment.tiers
+    if any(tier.tier.kind == "local-pool" for tier in listed):
+        local = [tier for tier in listed if tier.tier.kind == "local-pool"]
+        return (*local, *(tier for tier in listed if tier.tier.kind != "local-pool"))
+    own: list[TierFacts] = []
+    for profile, names in _profiles(deployment):
+        if not profile.tiers:
+            continue
+        own.append(
+            TierFacts(
+                name="pool" if not own else f"pool of {names[0]}",
+                profile=profile,
+                tier=profile.tiers[0],
+                block_size=block_size,
+                servers=names,
+                capacity_blocks=capacity_blocks,
+            )
+        )
+    return (*own, *listed)
+
+
+def _profiles(deployment: Deployment) -> list[tuple[EngineProfile, tuple[str, ...]]]:
+    """Return each engine profile with the names of the servers that run it."""
+    names: dict[tuple[str, str | None], list[str]] = {}
+    profiles: dict[tuple[str, str | None], EngineProfile] = {}
+    for server in servers_of(deployment):
+        profile = server.engine or deployment.engine or generic_profile()
+        key = (profile.name, profile.version)
+        profiles.setdefault(key, profile)
+        names.setdefault(key, []).append(server.name)
+    return [(profiles[key], tuple(names[key])) for key in profiles]
+
+
+def adapters_of(deployment: Deployment) -> tuple[AdapterFacts, ...]:
+    """Return all adapters that the deployment's file or its events name."""
+    listed = deployment.adapters or ()
+    loaded = () if deployment.timeline is None else deployment.timeline.adapter_names
+    known = {adapter.name for adapter in listed}
+    return (*listed, *(AdapterFacts(name=name) for name in loaded if name not in known))

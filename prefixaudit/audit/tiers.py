@@ -1,0 +1,259 @@
+"""Replays every tier of a deployment: under the key that it really has, and under the complete one.
+
+A local pool sees the requests of its own server; a shared store, those of all its servers in order
+of time, each as if it asked the store for its whole prompt; a router's index, those of each worker
+apart. Servers of unknown name share one pool. What empties a pool splits the log: nothing from
+before is a donor after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefixaudit.audit.keys import content_of, isolation_of, number_forms, written_key
+from prefixaudit.audit.public import public_nodes
+from prefixaudit.audit.sharing import field_codes, rows_of, sharing_of
+from prefixaudit.core.audit import AuditLog, ServerFacts, TierFacts, TierReplay
+from prefixaudit.core.pool import HitCurve, Lookups
+from prefixaudit.core.trace import BlockTrace, Float64Array, Int64Array
+from prefixaudit.pool.lru import replay_lru
+from prefixaudit.pool.separate import cut_first_blocks, numbered, separated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierKeys:
+    """The namespaces of a tier's requests (int64 [requests] each).
+
+    `first` and `rest` are of the key itself (`rest` refines `first`), with what keeps requests
+    apart beside it: the worker of a router, the times that a pool was emptied, processes.
+    """
+
+    first: Int64Array
+    rest: Int64Array
+    ignored_fields: frozenset[str]
+
+
+def replay_tiers(
+    log: AuditLog, servers: Sequence[ServerFacts], tiers: Sequence[TierFacts]
+) -> tuple[TierReplay, ...]:
+    """Return the replay of each tier that the log can be read in the blocks of."""
+    replays = []
+    for tier in tiers:
+        trace = log.trace(tier.block_size, with_media=tier.tier.media_in_key)
+        if trace is not None and trace.num_requests:
+            replays.append(replay_tier(log, trace, servers, tier))
+    return tuple(replays)
+
+
+def replay_tier(
+    log: AuditLog, trace: BlockTrace, servers: Sequence[ServerFacts], tier: TierFacts
+) -> TierReplay:
+    """Replay one tier; `trace` has its block size, and media where its key has them."""
+    keys = tier_keys(log, trace, tier)
+    with_media = log.trace(tier.block_size)
+    assert with_media is not None, "a trace without media has one with media beside it"
+    members = pool_members(log, servers, tier)
+    curve, lookups = _pooled(separate_by_key(trace, keys), tier, members)
+    _, safe_lookups = _pooled(
+        separate_safely(log, with_media, keys), tier, members, with_donors=False
+    )
+    process = process_fields(tier)
+    readers, _ = rows_of(lookups)
+    donors = lookups.donors
+    server = log.server
+    is_same_process = (server[readers] == server[donors]) & (
+        (server[readers] >= 0) | (len(servers) <= 1)
+    )
+    sharing = sharing_of(
+        trace,
+        lookups,
+        public_tokens=log.public_tokens,
+        constant_fields=process - log.changed_fields,
+        is_same_process=is_same_process,
+        key_fields=frozenset(tier.tier.key_fields),
+        media_trace=None if trace is with_media else with_media,
+    )
+    return TierReplay(
+        tier=tier,
+        log=log,
+        trace=trace,
+        lookups=lookups,
+        safe_lookups=safe_lookups,
+        sharing=sharing,
+        curve=curve,
+    )
+
+
+def process_fields(tier: TierFacts) -> frozenset[str]:
+    """Return the fields that can't differ within one process of the tier's engine."""
+    own = tier.profile.process_fields or tier.tier.process_fields
+    return frozenset(own or _OF_A_PROCESS)
+
+
+# Where an engine's profile doesn't say: what is fixed when a process starts.
+_OF_A_PROCESS = (
+    "model",
+    "model_revision",
+    "dtype",
+    "quantization",
+    "kv_cache_dtype",
+    "kv_scales",
+    "position_encoding",
+    "attention",
+)
+
+
+def tier_keys(log: AuditLog, trace: BlockTrace, tier: TierFacts) -> TierKeys:
+    """Return the namespaces that a tier's key gives the log's requests."""
+    written = written_key(tier.tier, trace.identities)
+    is_store = tier.tier.kind == "external-store"
+    apart = (log.store_epoch if is_store else log.epoch).astype(np.int64)
+    ignored: frozenset[str] = frozenset()
+    if tier.tier.kind == "local-pool":
+        # One process has one model: requests of two models are of two processes, named or not.
+        process = process_fields(tier) - log.changed_fields
+        differing = [name for name in sorted(process) if _num_known(trace, name) > 1]
+        for name in differing:
+            apart = numbered(apart, field_codes(trace.identities, name)[trace.identity])
+        ignored = process - set(differing)
+    elif tier.tier.kind == "router-index":
+        apart = numbered(apart, log.server)
+    first = numbered(written.first[trace.identity], apart)
+    return TierKeys(
+        first=first,
+        rest=numbered(first, written.rest[trace.identity]),
+        ignored_fields=ignored,
+    )
+
+
+def _num_known(trace: BlockTrace, name: str) -> int:
+    codes = field_codes(trace.identities, name)
+    return len(np.unique(codes[codes >= 0]))
+
+
+def separate_by_key(trace: BlockTrace, keys: TierKeys) -> BlockTrace:
+    """Return the trace in which requests share what a tier's key says is the same."""
+    if (numbered(keys.first) == numbered(keys.rest)).all():
+        return separated(trace, np.zeros(len(trace.tree.parent), dtype=np.int64), [keys.rest])[0]
+    cut = cut_first_blocks(trace)
+    behind = (cut.tree.depth_blocks > 0).astype(np.int64)
+    return separated(cut, behind, [keys.first, keys.rest])[0]
+
+
+def separate_safely(
+    log: AuditLog, trace: BlockTrace, keys: TierKeys, isolation: Int64Array | None = None
+) -> BlockTrace:
+    """Return the trace in which requests share only what may be shared under the complete identity.
+
+    The tier's own key is refined by all that changes the KV, and, outside of public prefixes, by
+    `isolation` (int64 [requests]; the complete isolation identity by default).
+    """
+    content = number_forms(content_of(i, keys.ignored_fields) for i in trace.identities)
+    public = numbered(keys.rest, content[trace.identity])
+    if isolation is None:
+        isolation = number_forms(isolation_of(i) for i in trace.identities)[trace.identity]
+    private = numbered(public, isolation)
+    cut, is_public = public_nodes(trace, log.public_tokens)
+    return separated(cut, (~is_public).astype(np.int64), [public, private])[0]
+
+
+def pool_members(
+    log: AuditLog, servers: Sequence[ServerFacts], tier: TierFacts
+) -> tuple[Int64Array, ...]:
+    """Return the positions of the requests that each pool of the tier sees, pool by pool."""
+    names = [server.name for server in servers]
+    numbers = [names.index(name) for name in tier.servers if name in names]
+    is_seen = np.isin(log.server, numbers) | (log.server < 0)
+    if not numbers or len(names) <= 1:
+        is_seen = np.ones(len(log.server), dtype=np.bool_)
+    if tier.tier.kind != "local-pool":
+        return (np.flatnonzero(is_seen),)
+    pools = [np.flatnonzero(is_seen & (log.server == n)) for n in np.unique(log.server[is_seen])]
+    return tuple(pools)
+
+
+def _pooled(
+    trace: BlockTrace,
+    tier: TierFacts,
+    members: tuple[Int64Array, ...],
+    *,
+    with_donors: bool = True,
+) -> tuple[HitCurve, Lookups]:
+    """Replay each pool apart; lookups in the trace's order, and the sum of the curves."""
+    same = np.zeros(trace.num_requests, dtype=np.int32)
+    whole = len(members) == 1 and len(members[0]) == trace.num_requests
+
+    def replay(part: BlockTrace) -> tuple[HitCurve, Lookups]:
+        return replay_lru(
+            part,
+            same[: part.num_requests],
+            capacity_blocks=tier.capacity_blocks,
+            min_recomputed_tokens=tier.profile.min_recomputed_tokens,
+            flops_by_depth=None,
+            with_donors=with_donors,
+        )
+
+    if whole:
+        return replay(trace)
+    results = [replay(taken(trace, positions)) for positions in members]
+    curve = _sum_of_curves([result[0] for result in results])
+    return curve, _merged(trace.num_requests, members, [result[1] for result in results])
+
+
+def taken(trace: BlockTrace, positions: Int64Array) -> BlockTrace:
+    """Return the trace of some requests; the tree stays whole."""
+    ids = trace.request_ids
+    return replace(
+        trace,
+        index=trace.index[positions],
+        node=trace.node[positions],
+        num_blocks=trace.num_blocks[positions],
+        num_prompt_tokens=trace.num_prompt_tokens[positions],
+        num_generated_tokens=trace.num_generated_tokens[positions],
+        num_output_tokens=trace.num_output_tokens[positions],
+        arrival_s=trace.arrival_s[positions],
+        identity=trace.identity[positions],
+        session=trace.session[positions],
+        reads_cache=trace.reads_cache[positions],
+        request_ids=tuple(ids[position] for position in positions.tolist()),
+        partial_ids=trace.partial_ids[positions],
+        has_partial_id=trace.has_partial_id[positions],
+    )
+
+
+def _sum_of_curves(curves: Sequence[HitCurve]) -> HitCurve:
+    longest = max((len(curve.num_cached_blocks) for curve in curves), default=1)
+    total = np.zeros(longest, dtype=np.int64)
+    for curve in curves:
+        blocks = curve.num_cached_blocks
+        total[: len(blocks)] += blocks
+        total[len(blocks) :] += blocks[-1] if len(blocks) else 0
+    no_flops: Float64Array = np.empty(0, dtype=np.float64)
+    return HitCurve(num_cached_blocks=total, flops_saved=no_flops)
+
+
+def _merged(num_requests: int, members: Sequence[Int64Array], parts: Sequence[Lookups]) -> Lookups:
+    cached = np.zeros(num_requests, dtype=np.int64)
+    counts = np.zeros(num_requests, dtype=np.int64)
+    readers: list[NDArray[np.int64]] = []
+    donors: list[NDArray[np.int32]] = []
+    tokens: list[NDArray[np.int64]] = []
+    for positions, part in zip(members, parts, strict=True):
+        cached[positions] = part.num_cached_tokens
+        counts[positions] = np.diff(part.donor_offsets)
+        readers.append(np.repeat(positions, np.diff(part.donor_offsets)))
+        donors.append(positions[part.donors].astype(np.int32))
+        tokens.append(part.donor_num_tokens)
+    order = np.argsort(np.concatenate([*readers, np.empty(0, dtype=np.int64)]), kind="stable")
+    offsets = np.zeros(num_requests + 1, dtype=np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return Lookups(
+        num_cached_tokens=cached,
+        donor_offsets=offsets,
+        donors=np.concatenate([*donors, np.empty(0, dtype=np.int32)])[order],
+        donor_num_tokens=np.concatenate([*tokens, np.empty(0, dtype=np.int64)])[order],
+    )

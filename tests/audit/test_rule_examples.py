@@ -1,0 +1,20 @@
+"""Every rule finds in its examples exactly what they say."""
+
+from __future__ import annotations
+
+import pytest
+
+from prefixaudit.audit.examples import run_example
+from prefixaudit.audit.rules import load_rules
+from prefixaudit.core.rule import Rule, RuleExample
+
+_EXAMPLES = [(rule, example) for rule in load_rules() for example in rule.examples]
+
+
+@pytest.mark.parametrize(
+    ("rule", "example"),
+    _EXAMPLES,
+    ids=[f"{rule.name}: {example.name}" for rule, example in _EXAMPLES],
+)
+def test_example_finds_what_it_says(rule: Rule, example: RuleExample) -> None:
+    assert run_example(rule, example) == tuple(sorted(example.findings))
