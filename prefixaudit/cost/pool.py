@@ -31,7 +31,7 @@ PoolSource: TypeAlias = Literal["engine-log", "setting", "estimate"]
 GIB: Final = 2**30
 
 # Activation, non-torch memory and CUDA graphs together, a rank.
-_OVERHEAD_BYTES: Final = (2 * GIB, 8 * GIB)
+OVERHEAD_BYTES: Final = (3 * GIB // 2, 8 * GIB)
 
 # `mem_fraction_static` where it isn't given: SGLang derives it from GPU and parallelism.
 _SGLANG_STATIC: Final = (0.80, 0.90)
@@ -168,11 +168,11 @@ def _free_bytes(
     shares = _shares(settings.memory_share, default_utilization(settings.version))
     assumptions.append(f"gpu_memory_utilization {_range_text(shares)}")
     assumptions.append(
-        f"activations, non-torch memory and CUDA graphs take {_OVERHEAD_BYTES[0] // GIB} to "
-        f"{_OVERHEAD_BYTES[1] // GIB} GiB a GPU"
+        f"activations, non-torch memory and CUDA graphs take {OVERHEAD_BYTES[0] / GIB:g} to "
+        f"{OVERHEAD_BYTES[1] / GIB:g} GiB a GPU"
     )
-    lo = math.ceil(gpu.memory_bytes[0] * shares[0]) - weights - _OVERHEAD_BYTES[1]
-    hi = math.ceil(gpu.memory_bytes[1] * shares[1]) - weights - _OVERHEAD_BYTES[0]
+    lo = math.ceil(gpu.memory_bytes[0] * shares[0]) - weights - OVERHEAD_BYTES[1]
+    hi = math.ceil(gpu.memory_bytes[1] * shares[1]) - weights - OVERHEAD_BYTES[0]
     return lo, hi
 
 

@@ -132,7 +132,7 @@ def cost(
             usd_per_gpu_hour=usd_per_gpu_hour,
         )
     )
-    text = as_json(estimate) if output_format == "json" else as_text(estimate, str(model))
+    text = as_json(estimate) if output_format == "json" else as_text(estimate, model.resolve().name)
     streams.write_result(text, output)
 
 
