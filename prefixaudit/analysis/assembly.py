@@ -168,6 +168,7 @@ def full_report(
             prefill_flops=prefill,
             kv_bytes_per_token=kv_bytes,
             capacity_blocks=capacity_blocks,
+            capacities=simulated.capacities,
             points={
                 capacity: (
                     int(lookups.num_cached_tokens.sum()),

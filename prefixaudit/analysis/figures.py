@@ -113,23 +113,23 @@ def curve_points(
     prefill_flops: float | None,
     kv_bytes_per_token: int | None,
     capacity_blocks: int | None,
+    capacities: Sequence[int],
     points: Mapping[int, tuple[int, float | None]],
 ) -> tuple[CurvePoint, ...]:
-    """Return about sixty points that show the curve, with its knee and this pool marked.
+    """Return the curve at `capacities`, with its knee and this pool marked.
 
-    `points`, (cached tokens, FLOPs saved) at some capacities, replace the curve where given.
+    `points`, (cached tokens, FLOPs saved) at some of them, replace the curve where given.
     """
-    from prefixaudit.pool import find_knee, informative_capacities
+    from prefixaudit.pool import find_knee
     from prefixaudit.pool.curves import capacity_for_share
 
     knee = find_knee(curve)
     endless = capacity_for_share(curve, 1.0)
-    if points:
+    if endless in points:
         most = curve.at(None)[0] * block_size
         endless = min((size for size, (tokens, _) in points.items() if tokens == most), default=-1)
-    always = () if capacity_blocks is None else (capacity_blocks,)
     found = []
-    for capacity in points or informative_capacities(curve, always=always):
+    for capacity in capacities:
         num_blocks, by_curve = curve.at(capacity)
         num_tokens, flops = points.get(capacity, (num_blocks * block_size, known_or_none(by_curve)))
         marks: list[CurveMark] = []
@@ -153,7 +153,10 @@ def curve_points(
                 marks=tuple(marks),
             )
         )
-    return tuple(found)
+    # Larger pools than one that hits all there is show nothing more.
+    enough = next((p.capacity_blocks for p in found if "endless" in p.marks), None)
+    last = max(enough or 0, capacity_blocks or 0)
+    return tuple(point for point in found if enough is None or point.capacity_blocks <= last)
 
 
 def unknown_fields(trace: BlockTrace) -> tuple[UnknownField, ...]:

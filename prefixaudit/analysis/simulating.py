@@ -19,7 +19,7 @@ from prefixaudit.core.engine import EngineProfile
 from prefixaudit.core.pool import HitCurve, HitRates, Lookups
 from prefixaudit.core.trace import BlockTrace, Float64Array, Int32Array
 from prefixaudit.errors import UsageError
-from prefixaudit.pool import hit_rates, replay_lru
+from prefixaudit.pool import hit_rates, informative_capacities, replay_lru
 
 # Capacities that are simulated one by one where one pass isn't exact, and the block accesses (or,
 # for radix trees, requests) that this may cost.
@@ -33,11 +33,13 @@ class Simulated:
     """Hits of this pool and of an endless one.
 
     curve   hits at every capacity by one pass
-    points  Lookups at the capacities that were simulated one by one; empty where the curve is exact
+    capacities  sizes of the pool that show the curve's shape, ascending
+    points  Lookups at those of them that were simulated one by one: one pass isn't exact there
     about   which pool was simulated and how, for the report
     """
 
     curve: HitCurve
+    capacities: tuple[int, ...]
     points: dict[int, Lookups]
     lookups: Lookups
     rates: HitRates
@@ -52,6 +54,7 @@ class _Pool:
     """One way to simulate: its curve, Lookups at a capacity, and what is said of it."""
 
     curve: HitCurve
+    capacities: tuple[int, ...]
     at: Callable[[int], Lookups] | None
     points: dict[int, Lookups]
     about: str
@@ -110,6 +113,7 @@ def simulate(
     endless_rates = rates(endless, None)
     return Simulated(
         curve=pool.curve,
+        capacities=pool.capacities,
         points=pool.points,
         lookups=lookups,
         rates=endless_rates if capacity_blocks is None else rates(lookups, capacity_blocks),
@@ -156,6 +160,7 @@ def _pool_of(
         notes = (f"how {_name(engine)} evicts isn't modelled: its pool is taken as plain LRU",)
     return _Pool(
         curve=lru,
+        capacities=informative_capacities(lru, always=always),
         at=None,
         points={},
         about="LRU, a prompt's unfilled tail takes a block too; exact at every pool size",
@@ -170,10 +175,12 @@ def _block_pool(
     always: Sequence[int],
     flops_by_depth: Float64Array | None,
 ) -> _Pool:
+    from prefixaudit.pool.curves import capacity_for_share
     from prefixaudit.pool.explicit import simulate_pool, simulate_pool_at
     from prefixaudit.pool.explicit_curve import (
         block_pool_curve,
         block_pool_rules,
+        exact_from_blocks,
         one_pass_is_exact,
         trace_facts,
     )
@@ -182,28 +189,39 @@ def _block_pool(
     assert rules is not None, "the caller looked at the regime"
     rules = replace(rules, num_reserved_blocks=0)
     curve = block_pool_curve(trace, namespaces, rules=rules, flops_by_depth=flops_by_depth)
-    is_exact, reason = one_pass_is_exact(engine, trace_facts(trace, namespaces, rules))
+    facts = trace_facts(trace, namespaces, rules)
+    is_exact, reason = one_pass_is_exact(engine, facts)
+    if is_exact:
+        exact_from = exact_from_blocks(rules, facts)
+        capacities = informative_capacities(curve, always=always)
+        simulated = tuple(capacity for capacity in capacities if capacity < exact_from)
+        how = f"curve by one pass, exact from {exact_from:,} blocks on (the largest request)"
+    else:
+        # Copies take room that the curve knows nothing of: all that can be hit needs more of it.
+        end = capacity_for_share(curve, 1.0)
+        more = (end * 9 // 8, end * 5 // 4, end * 3 // 2, end * 2)
+        capacities = informative_capacities(curve, always=(*always, *more), num_points=_NUM_POINTS)
+        simulated = capacities
+        how = "curve"
     points: dict[int, Lookups] = {}
-    how = "curve by one pass"
-    if not is_exact:
-        capacities = _capacities(curve, always)
-        if trace.num_block_accesses * len(capacities) <= _MOST_ACCESSES:
-            pools = simulate_pool_at(
-                trace,
-                namespaces,
-                capacities_blocks=capacities,
-                rules=rules,
-                jobs=min(os.cpu_count() or 1, 8),
-            )
-            points = {
-                capacity: pool.lookups for capacity, pool in zip(capacities, pools, strict=True)
-            }
-            how = f"{len(points)} pool sizes simulated"
-        else:
-            how = "curve by one pass, approximate: " + reason
+    if trace.num_block_accesses * len(simulated) <= _MOST_ACCESSES:
+        pools = simulate_pool_at(
+            trace,
+            namespaces,
+            capacities_blocks=simulated,
+            rules=rules,
+            jobs=min(os.cpu_count() or 1, 8),
+        )
+        points = {capacity: pool.lookups for capacity, pool in zip(simulated, pools, strict=True)}
+        how += f", {len(points)} pool sizes simulated each for itself" if points else ""
+    elif is_exact:
+        how += ", approximate below"
+    else:
+        how += " by one pass, approximate: " + reason
     order = "front" if rules.unhashed_first else "back"
     return _Pool(
         curve=curve,
+        capacities=capacities,
         at=lambda capacity: (
             simulate_pool(trace, namespaces, capacity_blocks=capacity, rules=rules).lookups
         ),
@@ -244,7 +262,7 @@ def _radix_tree(
             rules=rules,
         ).lookups
 
-    capacities = _capacities(lru, always)
+    capacities = informative_capacities(lru, always=always, num_points=_NUM_POINTS)
     points: dict[int, Lookups] = {}
     how = (
         "the curve is that of an LRU pool of blocks; a radix tree evicts whole leaves, so it "
@@ -252,20 +270,15 @@ def _radix_tree(
     )
     if trace.num_requests * len(capacities) <= _MOST_TREE_REQUESTS:
         points = {capacity: at(capacity) for capacity in capacities}
-        how = f"{len(points)} pool sizes simulated"
+        how = f"curve, {len(points)} pool sizes simulated each for itself"
     return _Pool(
         curve=lru,
+        capacities=capacities,
         at=at,
         points=points,
         about=f"{_name(engine)} radix tree, policy {chosen}; {how}",
         notes=(),
     )
-
-
-def _capacities(curve: HitCurve, always: Sequence[int]) -> tuple[int, ...]:
-    from prefixaudit.pool import informative_capacities
-
-    return informative_capacities(curve, always=always, num_points=_NUM_POINTS)
 
 
 def _name(engine: EngineProfile | None) -> str:
