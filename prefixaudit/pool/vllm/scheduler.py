@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from prefixaudit.errors import ConfigurationError
+from prefixaudit.errors import ConfigurationError, UsageError
 from prefixaudit.pool.vllm.mamba_chunks import MambaChunks
 from prefixaudit.pool.vllm.manager import PoolManager
 from prefixaudit.pool.vllm.request import PoolRequest
@@ -112,7 +112,12 @@ class Scheduler:
         return min(budget, limit) if limit > 0 else budget
 
     def add(self, request: ServedRequest) -> None:
-        """Queue a request behind all others."""
+        """Queue a request behind all others. Raises UsageError if its context is too long."""
+        if request.num_prompt_tokens >= self.rules.max_model_tokens:
+            raise UsageError(
+                f"a prompt has {request.num_prompt_tokens} tokens; with its answer the longest "
+                f"context is {self.rules.max_model_tokens}"
+            )
         self.waiting.append(request)
 
     def withdraw_first(self) -> ServedRequest:

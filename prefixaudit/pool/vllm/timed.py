@@ -1,0 +1,270 @@
+"""Arrivals, steps and seconds: a log served by one vLLM replica with a pool of full attention.
+
+The steps are those of `scheduler`, as a compiled loop over integers; what a step takes comes from
+a roofline that the caller fills in. Requests arrive when the log says so, hot prefixes compete with
+active decode, and a prefix can be hit once it is scheduled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefixaudit.core.trace import BlockTrace, Float64Array, Int32Array, Int64Array
+from prefixaudit.errors import UsageError
+from prefixaudit.pool import lru_kernels
+from prefixaudit.pool.vllm import timed_kernels
+from prefixaudit.pool.vllm.rules import PoolRules
+from prefixaudit.pool.vllm.scheduler import SchedulerRules
+
+_GAPS_PER_OCTAVE: Final = 32
+_NUM_GAP_BINS: Final = 32 * _GAPS_PER_OCTAVE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSeconds:
+    """What a step takes: max(FLOPs * s_per_flop, moved_s + tokens read * token_s) + overhead_s.
+
+    flops_until   float64 [positions + 1]  FLOPs of a prompt's first tokens, without the LM head
+    sample_flops  of the LM head for one sampled token
+    s_per_flop, moved_s, overhead_s  float64 [tokens + 1], by the new tokens of the step: seconds a
+                  FLOP, seconds to read the weights, launches and collectives
+    token_s       seconds to read or write the KV of one token
+    """
+
+    flops_until: Float64Array
+    sample_flops: float
+    s_per_flop: Float64Array
+    moved_s: Float64Array
+    token_s: float
+    overhead_s: Float64Array
+
+    @classmethod
+    def constant(cls, step_s: float, *, max_model_tokens: int, max_tokens: int) -> StepSeconds:
+        """Return steps that all take the same time."""
+        return cls(
+            flops_until=np.zeros(max_model_tokens + 1),
+            sample_flops=0.0,
+            s_per_flop=np.zeros(max_tokens + 1),
+            moved_s=np.zeros(max_tokens + 1),
+            token_s=0.0,
+            overhead_s=np.full(max_tokens + 1, step_s),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedServing:
+    """What became of each request, in the trace's order; NaN and -1 where it never fitted.
+
+    num_cached_tokens   int64  hit at the first admission
+    num_hit_tokens      int64  hits of all admissions
+    num_computed_tokens int64  tokens computed for it, again after a preemption too
+    num_discarded_tokens int64 tokens whose KV it held when it was preempted
+    num_preemptions     int64
+    admitted_s, first_token_s, finished_s  float64, on the clock of the arrivals
+    gap_edges_s, num_gaps  float64 and int64 [bins]: seconds between two tokens of a request, and
+                        how often; bins grow by 2.2 %
+    samples             float64 [samples, 6]: time, blocks in use, free blocks with a key, requests
+                        running, waiting, blocks that two or more of them share
+    """
+
+    num_cached_tokens: Int64Array
+    num_hit_tokens: Int64Array
+    num_computed_tokens: Int64Array
+    num_discarded_tokens: Int64Array
+    num_preemptions: Int64Array
+    admitted_s: Float64Array
+    first_token_s: Float64Array
+    finished_s: Float64Array
+    gap_edges_s: Float64Array
+    num_gaps: Int64Array
+    samples: Float64Array
+    num_steps: int
+    num_evicted_blocks: int
+    num_block_operations: int
+
+    @property
+    def refused(self) -> NDArray[np.bool_]:
+        """Return which requests could never be served by this pool (bool [requests])."""
+        return np.isnan(self.finished_s)
+
+    def gap_percentile_s(self, share: float) -> float:
+        """Return the time between tokens that `share` (0..1) of all are not above; NaN without."""
+        total = int(self.num_gaps.sum())
+        if total == 0:
+            return float("nan")
+        place = int(np.searchsorted(np.cumsum(self.num_gaps), share * total))
+        return float(self.gap_edges_s[min(place, len(self.gap_edges_s) - 1)])
+
+
+def serve_timed(
+    trace: BlockTrace,
+    namespaces: Int32Array,
+    *,
+    capacity_blocks: int,
+    pool: PoolRules,
+    scheduler: SchedulerRules,
+    seconds: StepSeconds,
+    num_answer_tokens: Int64Array,
+    arrival_s: Float64Array | None = None,
+    max_samples: int = 4_096,
+) -> TimedServing:
+    """Serve a trace in time from a pool of `capacity_blocks` usable blocks (one less than vLLM's).
+
+    `num_answer_tokens` (int64 [requests], 1 or more) are generated; those that the trace doesn't
+    hold take blocks but no keys. `arrival_s` replaces the trace's own times, for other loads.
+    Raises UsageError for a pool of several groups, unknown arrivals, or tables that are too short.
+    """
+    _check(trace, namespaces, pool, scheduler, seconds, num_answer_tokens)
+    arrivals = trace.arrival_s if arrival_s is None else arrival_s
+    if np.isnan(arrivals).any():
+        raise UsageError("a request has no arrival time; a timed replay needs all of them")
+    order = np.argsort(arrivals, kind="stable").astype(np.int64)
+    num_tokens = trace.num_prompt_tokens + num_answer_tokens - 1
+    width = int((-(-num_tokens // trace.block_size)).max(initial=0)) + 1
+    nodes = _nodes(trace, namespaces)
+    num_slots = max(min(scheduler.max_num_seqs, trace.num_requests), 1)
+    counts = np.zeros((trace.num_requests, 5), dtype=np.int64)
+    times_s = np.full((trace.num_requests, 4), -1.0)
+    gaps = np.zeros(_NUM_GAP_BINS, dtype=np.int64)
+    samples = np.zeros((max_samples, 6))
+    totals = np.zeros(6, dtype=np.int64)
+    ring = np.arange(capacity_blocks + 1, dtype=np.int32)
+    first = float(arrivals.min(initial=np.inf))
+    last = float(arrivals.max(initial=-np.inf))
+    serve: Any = timed_kernels.serve
+    serve(
+        order,
+        np.asarray(arrivals - first, dtype=np.float64),
+        *nodes.arrays,
+        trace.num_blocks.astype(np.int64),
+        trace.num_prompt_tokens,
+        np.asarray(num_answer_tokens, dtype=np.int64),
+        trace.reads_cache,
+        trace.block_size,
+        pool.release.free_order == "unhashed-first",
+        bool(pool.dropping_groups),
+        scheduler.max_num_batched_tokens,
+        scheduler.max_num_seqs,
+        scheduler.max_model_tokens,
+        scheduler.reserves_whole_prompt,
+        scheduler.long_prefill_tokens,
+        scheduler.watermark_blocks,
+        seconds.flops_until,
+        seconds.sample_flops,
+        seconds.s_per_flop,
+        seconds.moved_s,
+        seconds.token_s,
+        seconds.overhead_s,
+        np.roll(ring, -1),
+        np.roll(ring, 1),
+        np.zeros(capacity_blocks + 1, dtype=np.int32),
+        np.full(capacity_blocks + 1, -1, dtype=np.int64),
+        np.zeros(capacity_blocks + 1, dtype=np.int32),
+        np.zeros(capacity_blocks + 1, dtype=np.int32),
+        np.zeros(nodes.num_keys, dtype=np.int32),
+        np.zeros(width, dtype=np.int64),
+        np.empty((num_slots, width), dtype=np.int32),
+        np.empty((num_slots, width), dtype=np.int64),
+        np.zeros(num_slots, dtype=np.int64),
+        np.arange(num_slots, dtype=np.int64),
+        np.zeros((num_slots, 6), dtype=np.int64),
+        np.zeros(trace.num_requests + 1, dtype=np.int64),
+        trace.num_prompt_tokens.copy(),
+        counts,
+        times_s,
+        gaps,
+        float(_GAPS_PER_OCTAVE),
+        samples,
+        max(last - first, 0.0) / max(max_samples // 2, 1),
+        totals,
+    )
+    times_s[times_s < 0] = np.nan
+    times_s[counts[:, 0] < 0] = np.nan
+    times_s += first
+    taken = samples[: int(totals[2])]
+    taken[:, 0] += first
+    edges = np.exp2((np.arange(_NUM_GAP_BINS) + 1) / _GAPS_PER_OCTAVE) * 1e-6
+    return TimedServing(
+        num_cached_tokens=counts[:, 0],
+        num_hit_tokens=counts[:, 1],
+        num_computed_tokens=counts[:, 2],
+        num_discarded_tokens=counts[:, 3],
+        num_preemptions=counts[:, 4],
+        admitted_s=times_s[:, 0],
+        first_token_s=times_s[:, 1],
+        finished_s=times_s[:, 3],
+        gap_edges_s=edges,
+        num_gaps=gaps,
+        samples=taken,
+        num_steps=int(totals[0]),
+        num_evicted_blocks=int(totals[1]),
+        num_block_operations=int(totals[4] + totals[5]),
+    )
+
+
+def _check(
+    trace: BlockTrace,
+    namespaces: Int32Array,
+    pool: PoolRules,
+    scheduler: SchedulerRules,
+    seconds: StepSeconds,
+    num_answer_tokens: Int64Array,
+) -> None:
+    if len(pool.groups) != 1 or pool.groups[0].kind != "full":
+        raise UsageError("the timed replay knows pools of one full attention group only")
+    if trace.block_size != pool.hash_block_size:
+        raise UsageError(
+            f"the trace has blocks of {trace.block_size} tokens, the pool {pool.hash_block_size}"
+        )
+    for name, column in (("namespaces", namespaces), ("num_answer_tokens", num_answer_tokens)):
+        if len(column) != trace.num_requests:
+            raise UsageError(f"{name}: {len(column)} entries; expected {trace.num_requests}")
+    if (num_answer_tokens < 1).any() or (trace.num_prompt_tokens < 1).any():
+        raise UsageError("a request has an empty prompt or answer; expected 1 token or more each")
+    longest = int(trace.num_prompt_tokens.max(initial=0))
+    if longest >= scheduler.max_model_tokens:
+        raise UsageError(
+            f"a prompt has {longest} tokens; with answers the longest context is "
+            f"{scheduler.max_model_tokens}"
+        )
+    positions = int((trace.num_prompt_tokens + num_answer_tokens).max(initial=0))
+    if len(seconds.flops_until) < min(positions, scheduler.max_model_tokens) + 1:
+        raise UsageError(
+            f"flops_until ends at {len(seconds.flops_until) - 1} of {positions} tokens"
+        )
+    for table in (seconds.s_per_flop, seconds.moved_s, seconds.overhead_s):
+        if len(table) < scheduler.max_num_batched_tokens + 1:
+            raise UsageError(f"a table of step seconds ends at {len(table) - 1} tokens of a step")
+
+
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """The tree with nodes that only one namespace has, and the first key of each."""
+
+    arrays: tuple[Int64Array, Int64Array, Int64Array, Int64Array, Int64Array]
+    num_keys: int
+
+
+def _nodes(trace: BlockTrace, namespaces: Int32Array) -> _Nodes:
+    tree = trace.tree
+    ends: NDArray[Any] = trace.node
+    parent: NDArray[Any] = tree.parent
+    size: NDArray[Any] = tree.num_blocks
+    depth: NDArray[Any] = tree.depth_blocks
+    if trace.num_requests and (namespaces != namespaces[0]).any():
+        ends, parent, origin = lru_kernels.separate(
+            np.argsort(namespaces, kind="stable"),
+            namespaces,
+            trace.node,
+            tree.parent,
+            lru_kernels.levels(tree.parent),
+        )
+        size, depth = size[origin], depth[origin]
+    first_key = np.zeros(len(size) + 1, dtype=np.int64)
+    np.cumsum(size, dtype=np.int64, out=first_key[1:])
+    ends, parent, size, depth = (column.astype(np.int64) for column in (ends, parent, size, depth))
+    return _Nodes(arrays=(ends, parent, size, depth, first_key), num_keys=int(first_key[-1]))

@@ -1,0 +1,485 @@
+"""The loop of the timed scheduler. It runs compiled, or as plain Python (`.py_func`).
+
+All arrays come from the caller: a loop that makes none is compiled in a quarter of the time.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import njit
+
+
+@njit(cache=True, nogil=True)
+def serve(  # type: ignore[no-untyped-def]
+    order,
+    arrival_s,
+    ends,
+    parent,
+    size,
+    depth,
+    first_key,
+    num_keyed,
+    num_prompt_tokens,
+    num_answer_tokens,
+    reads_cache,
+    block_size,
+    unhashed_first,
+    drops_last_block,
+    max_num_batched_tokens,
+    max_num_seqs,
+    max_model_tokens,
+    reserves_whole_prompt,
+    long_prefill_tokens,
+    watermark_blocks,
+    flops_until,
+    sample_flops,
+    s_per_flop,
+    moved_s,
+    token_s,
+    overhead_s,
+    after,
+    before,
+    readers,
+    key_of,
+    newer,
+    older,
+    holder,
+    keys,
+    tables,
+    table_keys,
+    running,
+    idle,
+    slots,
+    preempted,
+    known,
+    counts,
+    times_s,
+    gaps,
+    gaps_per_octave,
+    samples,
+    sample_every_s,
+    totals,
+):
+    """Serve requests as they arrive, step by step; see `timed.serve_timed` for what it means.
+
+    Blocks are numbered from 1; 0 closes the rings: the free queue (`after`, `before`), and the
+    holders of a key (`newer`, `older`; `holder` is the first one, 0 where there is none).
+    `readers` counts references, `key_of` is -1 without a key.
+
+    A running request has a slot, in order of admission in `running`: `tables` and `table_keys`
+    [slots, blocks] are its blocks and their keys; `slots` int64 [slots, 6] its request, tokens
+    known, tokens computed, blocks, blocks with a key, tokens of this step.
+    `idle` are the free slots, `preempted` a stack of requests to resume, `known` their tokens.
+
+    counts   int64 [requests, 5]  hit at first admission (-1: never fits), hits of all admissions,
+             tokens computed, tokens thrown away, preemptions
+    times_s  float64 [requests, 4]  first admission, first token, last token so far, finish
+    gaps     int64 [bins]  seconds between tokens: bin floor(gaps_per_octave * log2(microseconds))
+    samples  float64 [samples, 6]  time, blocks in use, free blocks with a key, running, waiting,
+             blocks with two readers or more
+    totals   int64 [6]  steps, blocks evicted, samples taken, tokens computed, blocks looked up,
+             blocks taken and given back
+    """
+    num_requests = len(order)
+    num_free = len(after) - 1
+    num_usable = num_free
+    num_free_keyed = 0
+    num_shared = 0
+    num_running = 0
+    num_preempted = 0
+    num_idle = len(idle)
+    at = 0
+    arrived = 0
+    now = 0.0
+    next_sample_s = 0.0
+    keys_request = -1
+    refused = -1
+    while True:
+        if num_running == 0 and num_preempted == 0:
+            if at >= num_requests:
+                break
+            if arrival_s[order[at]] > now:
+                now = arrival_s[order[at]]
+        while arrived < num_requests and arrival_s[order[arrived]] <= now:
+            arrived += 1
+        totals[0] += 1
+        budget = max_num_batched_tokens
+        has_preempted = False
+        flops = 0.0
+        num_context = 0
+        place = 0
+        while place < num_running:
+            slots[running[place], 5] = 0
+            place += 1
+
+        # Running requests first, in order of admission.
+        place = 0
+        while place < num_running and budget > 0:
+            slot = running[place]
+            computed = slots[slot, 2]
+            tokens = slots[slot, 1] - computed
+            if 0 < long_prefill_tokens < tokens:
+                tokens = long_prefill_tokens
+            if tokens > budget:
+                tokens = budget
+            if tokens > max_model_tokens - 1 - computed:
+                tokens = max_model_tokens - 1 - computed
+            if tokens <= 0:
+                place += 1
+                continue
+            needed = (computed + tokens + block_size - 1) // block_size - slots[slot, 3]
+            stays = True
+            while needed > num_free:
+                # The one admitted last goes, and starts again from the front of the queue.
+                num_running -= 1
+                victim = running[num_running]
+                request = slots[victim, 0]
+                has_preempted = True
+                refused = -1
+                counts[request, 3] += slots[victim, 2]
+                counts[request, 4] += 1
+                known[request] = slots[victim, 1]
+                preempted[num_preempted] = request
+                num_preempted += 1
+                idle[num_idle] = victim
+                num_idle += 1
+                freed, keyed, shared = _free(
+                    tables[victim], slots[victim, 3], unhashed_first, after, before, readers, key_of
+                )
+                num_free += freed
+                num_free_keyed += keyed
+                num_shared -= shared
+                totals[5] += slots[victim, 3]
+                if victim == slot:
+                    stays = False
+                    break
+            if not stays:
+                break
+            if needed > 0:
+                evicted = _take(
+                    tables[slot],
+                    slots[slot, 3],
+                    needed,
+                    after,
+                    before,
+                    readers,
+                    key_of,
+                    newer,
+                    older,
+                    holder,
+                )
+                num_free -= needed
+                num_free_keyed -= evicted
+                totals[1] += evicted
+                totals[5] += needed
+                slots[slot, 3] += needed
+            full = (computed + tokens) // block_size
+            if full > num_keyed[slots[slot, 0]]:
+                full = num_keyed[slots[slot, 0]]
+            if full > slots[slot, 4]:
+                _register(
+                    tables[slot],
+                    table_keys[slot],
+                    slots[slot, 4],
+                    full,
+                    key_of,
+                    newer,
+                    older,
+                    holder,
+                )
+                slots[slot, 4] = full
+                refused = -1
+            slots[slot, 5] = tokens
+            budget -= tokens
+            flops += flops_until[computed + tokens] - flops_until[computed]
+            num_context += computed + tokens
+            place += 1
+
+        # Then the waiting ones, until one doesn't fit.
+        while not has_preempted and budget > 0 and num_running < max_num_seqs:
+            if num_preempted > 0:
+                request = preempted[num_preempted - 1]
+            elif at < arrived:
+                request = order[at]
+            else:
+                break
+            if request == refused and reserves_whole_prompt:
+                # Nothing has been freed or stored since it was refused.
+                break
+            if request != keys_request:
+                _keys_of(request, ends, parent, size, depth, first_key, num_keyed, keys)
+                keys_request = request
+            num_tokens = known[request]
+            limit = (num_tokens - 1) // block_size
+            if limit > num_keyed[request]:
+                limit = num_keyed[request]
+            if not reads_cache[request]:
+                limit = 0
+            hit = 0
+            while hit < limit and holder[keys[hit]] > 0:
+                hit += 1
+            totals[4] += hit
+            if drops_last_block and hit > 0:
+                hit -= 1
+            free_hits = 0
+            step = 0
+            while step < hit:
+                if readers[holder[keys[step]]] == 0:
+                    free_hits += 1
+                step += 1
+            computed = hit * block_size
+            tokens = num_tokens - computed
+            if 0 < long_prefill_tokens < tokens:
+                tokens = long_prefill_tokens
+            if tokens > budget:
+                tokens = budget
+            room = num_free - free_hits
+            if num_running > 0:
+                room -= watermark_blocks
+            needed = (computed + tokens + block_size - 1) // block_size - hit
+            whole = (num_tokens + block_size - 1) // block_size - hit
+            if needed > room or (reserves_whole_prompt and whole > room):
+                refused = request
+                break
+
+            if num_preempted > 0:
+                num_preempted -= 1
+            else:
+                at += 1
+            num_idle -= 1
+            slot = idle[num_idle]
+            running[num_running] = slot
+            num_running += 1
+            slots[slot, 0] = request
+            slots[slot, 1] = num_tokens
+            slots[slot, 2] = computed
+            slots[slot, 3] = hit + needed
+            slots[slot, 4] = hit
+            slots[slot, 5] = tokens
+            step = 0
+            while step < num_keyed[request]:
+                table_keys[slot, step] = keys[step]
+                step += 1
+            step = 0
+            while step < hit:
+                block = holder[keys[step]]
+                tables[slot, step] = block
+                if readers[block] == 0:
+                    after[before[block]] = after[block]
+                    before[after[block]] = before[block]
+                elif readers[block] == 1:
+                    num_shared += 1
+                readers[block] += 1
+                step += 1
+            num_free -= free_hits
+            num_free_keyed -= free_hits
+            evicted = _take(
+                tables[slot], hit, needed, after, before, readers, key_of, newer, older, holder
+            )
+            num_free -= needed
+            num_free_keyed -= evicted
+            totals[1] += evicted
+            totals[5] += hit + needed
+            full = (computed + tokens) // block_size
+            if full > num_keyed[request]:
+                full = num_keyed[request]
+            if full > hit:
+                _register(tables[slot], table_keys[slot], hit, full, key_of, newer, older, holder)
+                slots[slot, 4] = full
+            refused = -1
+            counts[request, 1] += computed
+            if times_s[request, 0] < 0:
+                times_s[request, 0] = now
+                counts[request, 0] = computed
+            budget -= tokens
+            flops += flops_until[computed + tokens] - flops_until[computed]
+            num_context += computed + tokens
+
+        new = max_num_batched_tokens - budget
+        if new == 0:
+            if num_running == 0:
+                # Nobody runs, and the first one waiting doesn't fit: it never will.
+                if num_preempted > 0:
+                    num_preempted -= 1
+                    request = preempted[num_preempted]
+                else:
+                    request = order[at]
+                    at += 1
+                counts[request, 0] = -1
+                refused = -1
+            totals[0] -= 1
+            continue
+        totals[3] += new
+
+        # The step's seconds, then what it gave.
+        place = 0
+        while place < num_running:
+            slot = running[place]
+            if slots[slot, 5] > 0 and slots[slot, 2] + slots[slot, 5] == slots[slot, 1]:
+                flops += sample_flops
+            place += 1
+        step_s = flops * s_per_flop[new]
+        if step_s < moved_s[new] + num_context * token_s:
+            step_s = moved_s[new] + num_context * token_s
+        now += step_s + overhead_s[new]
+        kept = 0
+        place = 0
+        while place < num_running:
+            slot = running[place]
+            request = slots[slot, 0]
+            slots[slot, 2] += slots[slot, 5]
+            counts[request, 2] += slots[slot, 5]
+            finished = False
+            if slots[slot, 5] > 0 and slots[slot, 2] == slots[slot, 1]:
+                slots[slot, 1] += 1
+                if times_s[request, 1] < 0:
+                    times_s[request, 1] = now
+                else:
+                    gap_us = (now - times_s[request, 2]) * 1e6
+                    bin_ = 0
+                    if gap_us > 1.0:
+                        bin_ = int(gaps_per_octave * math.log2(gap_us))
+                    if bin_ >= len(gaps):
+                        bin_ = len(gaps) - 1
+                    gaps[bin_] += 1
+                times_s[request, 2] = now
+                finished = (
+                    slots[slot, 1] - num_prompt_tokens[request] >= num_answer_tokens[request]
+                    or slots[slot, 1] >= max_model_tokens
+                )
+            if finished:
+                times_s[request, 3] = now
+                refused = -1
+                idle[num_idle] = slot
+                num_idle += 1
+                freed, keyed, shared = _free(
+                    tables[slot], slots[slot, 3], unhashed_first, after, before, readers, key_of
+                )
+                num_free += freed
+                num_free_keyed += keyed
+                num_shared -= shared
+                totals[5] += slots[slot, 3]
+            else:
+                running[kept] = slot
+                kept += 1
+            place += 1
+        num_running = kept
+        if now >= next_sample_s and totals[2] < len(samples):
+            row = totals[2]
+            while arrived < num_requests and arrival_s[order[arrived]] <= now:
+                arrived += 1
+            samples[row, 0] = now
+            samples[row, 1] = num_usable - num_free
+            samples[row, 2] = num_free_keyed
+            samples[row, 3] = num_running
+            samples[row, 4] = num_preempted + arrived - at
+            samples[row, 5] = num_shared
+            totals[2] += 1
+            next_sample_s = now + sample_every_s
+
+
+@njit(cache=True, nogil=True)
+def _keys_of(request, ends, parent, size, depth, first_key, num_keyed, keys):  # type: ignore[no-untyped-def]
+    """Write the keys of a request's blocks, from the prompt's start."""
+    node = ends[request]
+    end = num_keyed[request]
+    while node >= 0:
+        place = depth[node]
+        stop = place + size[node]
+        if stop > end:
+            stop = end
+        key = first_key[node]
+        while place < stop:
+            keys[place] = key
+            key += 1
+            place += 1
+        node = parent[node]
+
+
+@njit(cache=True, nogil=True)
+def _take(table, start, num, after, before, readers, key_of, newer, older, holder):  # type: ignore[no-untyped-def]
+    """Take blocks from the front of the free queue; return how many of them lost a key."""
+    evicted = 0
+    block = after[0]
+    place = start
+    while place < start + num:
+        table[place] = block
+        readers[block] = 1
+        key = key_of[block]
+        if key >= 0:
+            evicted += 1
+            key_of[block] = -1
+            if newer[block] == block:
+                holder[key] = 0
+            else:
+                if holder[key] == block:
+                    holder[key] = newer[block]
+                newer[older[block]] = newer[block]
+                older[newer[block]] = older[block]
+        block = after[block]
+        place += 1
+    after[0] = block
+    before[block] = 0
+    return evicted
+
+
+@njit(cache=True, nogil=True)
+def _register(table, table_keys, start, end, key_of, newer, older, holder):  # type: ignore[no-untyped-def]
+    """Give keys to the blocks [start, end) of a table, each behind those that hold the same."""
+    place = start
+    while place < end:
+        block = table[place]
+        key = table_keys[place]
+        key_of[block] = key
+        head = holder[key]
+        if head == 0:
+            holder[key] = block
+            newer[block] = block
+            older[block] = block
+        else:
+            newer[older[head]] = block
+            older[block] = older[head]
+            newer[block] = head
+            older[head] = block
+        place += 1
+
+
+@njit(cache=True, nogil=True)
+def _free(table, num, unhashed_first, after, before, readers, key_of):  # type: ignore[no-untyped-def]
+    """Give a table's blocks back, the last one first to be evicted.
+
+    Returns how many are free now, how many of those have a key, and how many had two readers.
+    """
+    freed = 0
+    keyed = 0
+    shared = 0
+    place = num - 1
+    while place >= 0:
+        block = table[place]
+        readers[block] -= 1
+        if readers[block] == 1:
+            shared += 1
+        if readers[block] == 0:
+            freed += 1
+            if key_of[block] >= 0:
+                keyed += 1
+            if key_of[block] >= 0 or not unhashed_first:
+                last = before[0]
+                after[last] = block
+                before[block] = last
+                after[block] = 0
+                before[0] = block
+        place -= 1
+    if unhashed_first:
+        place = 0
+        while place < num:
+            block = table[place]
+            if readers[block] == 0 and key_of[block] < 0:
+                front = after[0]
+                after[0] = block
+                before[block] = 0
+                after[block] = front
+                before[front] = block
+            place += 1
+    return freed, keyed, shared
