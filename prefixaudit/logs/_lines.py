@@ -8,23 +8,30 @@ a crashed or sparse writer leaves) is counted and not kept either.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prefixaudit.logs._bytes import Blocks, DamagedStreamError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Chunk:
     """Whole lines, each ending in a newline; only the last line of a file may have none.
 
-    `first_line` counts from 1, `num_newlines` says how many lines end here. `num_nul_bytes` NULs
-    stood in front of the first line.
+    `first_line` counts from 1. `num_nul_bytes` NULs stood in front of the first line. A reader that
+    comes across all newlines anyway says so in `known_newlines`, which spares a count of them.
     """
 
     data: bytes
     first_line: int
-    num_newlines: int
     num_nul_bytes: int = 0
+    known_newlines: int | None = field(default=None, compare=False)
+
+    @property
+    def num_newlines(self) -> int:
+        """Return how many lines end in this chunk."""
+        if self.known_newlines is None:
+            self.known_newlines = self.data.count(b"\n")
+        return self.known_newlines
 
     @property
     def has_tail(self) -> bool:
@@ -80,15 +87,10 @@ def chunks_of_lines(blocks: Blocks, max_line_bytes: int) -> Iterator[Chunk | Los
                     whole = len(data)
                     data = data.lstrip(b"\0")
                     num_nul_bytes += whole - len(data)
-                num_newlines = data.count(b"\n")
-                yield Chunk(
-                    data=data,
-                    first_line=line,
-                    num_newlines=num_newlines,
-                    num_nul_bytes=num_nul_bytes,
-                )
+                chunk = Chunk(data=data, first_line=line, num_nul_bytes=num_nul_bytes)
+                yield chunk
                 num_nul_bytes = 0
-                line += num_newlines
+                line += chunk.num_newlines
                 start = last + 1
             rest = block[start:]
             if not carry and rest.startswith(b"\0"):
@@ -107,4 +109,4 @@ def chunks_of_lines(blocks: Blocks, max_line_bytes: int) -> Iterator[Chunk | Los
     if num_dropped_bytes:
         yield too_long(line, num_dropped_bytes, max_line_bytes)
     elif carry or num_nul_bytes:
-        yield Chunk(data=bytes(carry), first_line=line, num_newlines=0, num_nul_bytes=num_nul_bytes)
+        yield Chunk(data=bytes(carry), first_line=line, num_nul_bytes=num_nul_bytes)

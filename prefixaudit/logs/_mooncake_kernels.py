@@ -201,8 +201,10 @@ def parse_lines(
     bounds: NDArray[np.int64],
     accepted: NDArray[np.uint8],
     ids: NDArray[np.int64],
-) -> tuple[int, int]:
-    """Parse the lines of a chunk; return how many lines and how many ids there are.
+) -> tuple[int, int, int]:
+    """Parse the lines of a chunk; return how many lines, ids and bytes of the chunk were parsed.
+
+    It stops early where there are more lines than rows.
 
     data      uint8 [bytes]        whole lines, the last may have no newline
     columns   int64 [lines, 4]     out: input_length, output_length, first and last + 1 of the ids
@@ -215,7 +217,7 @@ def parse_lines(
     num_ids = 0
     place = 0
     size = len(data)
-    while place < size:
+    while place < size and num_lines < len(accepted):
         end, after = _record(data, place, size, columns, times, num_lines, ids, num_ids)
         accepted[num_lines] = ACCEPTED
         if end < 0 or end - place > max_line_bytes:
@@ -229,4 +231,4 @@ def parse_lines(
         bounds[num_lines, 1] = end
         num_lines += 1
         place = end + 1
-    return num_lines, num_ids
+    return num_lines, num_ids, min(place, size)

@@ -32,6 +32,7 @@ from prefixaudit.logs._options import ReadOptions
 DEFAULT_BLOCK_SIZE: Final = 512
 # Loading the kernel costs more than it saves on the first bytes of a file.
 KERNEL_AFTER_BYTES: Final = 2**20
+_FEW_LINE_BYTES: Final = 64
 _MAX_BLOCK_SIZE: Final = 2**20
 
 
@@ -94,16 +95,28 @@ class _Reader:
         from prefixaudit.logs._mooncake_kernels import parse_lines
 
         data = np.frombuffer(chunk.data, dtype=np.uint8)
-        num_rows = chunk.num_newlines + 1
         if len(self._scratch) <= len(data) // 2:
             self._scratch = np.empty(len(data) // 2 + 1, dtype=np.int64)
-        columns = np.empty((num_rows, 4), dtype=np.int64)
-        times = np.empty(num_rows, dtype=np.float64)
-        bounds = np.empty((num_rows, 2), dtype=np.int64)
-        accepted = np.empty(num_rows, dtype=np.uint8)
-        num_lines, num_ids = parse_lines(
-            data, self._file.options.max_line_bytes, columns, times, bounds, accepted, self._scratch
-        )
+        # Lines are rarely shorter than this; if they are, count them and parse once more.
+        num_rows = len(data) // _FEW_LINE_BYTES + 1
+        while True:
+            columns = np.empty((num_rows, 4), dtype=np.int64)
+            times = np.empty(num_rows, dtype=np.float64)
+            bounds = np.empty((num_rows, 2), dtype=np.int64)
+            accepted = np.empty(num_rows, dtype=np.uint8)
+            num_lines, num_ids, num_bytes = parse_lines(
+                data,
+                self._file.options.max_line_bytes,
+                columns,
+                times,
+                bounds,
+                accepted,
+                self._scratch,
+            )
+            if num_bytes == len(data):
+                break
+            num_rows = chunk.num_newlines + 1
+        chunk.known_newlines = num_lines - chunk.has_tail
         ids = self._scratch[:num_ids].copy().view(np.uint64)
         ids.flags.writeable = False
         rows = zip(

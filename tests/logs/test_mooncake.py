@@ -48,7 +48,7 @@ def _as_values(items: list[Request | Skipped]) -> list[Any]:
 def _both_ways(folder: Path, data: bytes, **options: Any) -> tuple[list[Any], list[Any]]:
     path = folder / "trace.jsonl"
     path.write_bytes(b"")
-    chunk = Chunk(data=data, first_line=1, num_newlines=data.count(b"\n"))
+    chunk = Chunk(data=data, first_line=1)
     plain = mooncake._Reader(LogFile(str(path), ReadOptions(**options)), 4)
     kernel = mooncake._Reader(LogFile(str(path), ReadOptions(**options)), 4)
     return _as_values(list(plain.plainly(chunk))), _as_values(list(kernel.by_kernel(chunk)))
@@ -165,13 +165,23 @@ def test_kernel_takes_usual_lines_itself() -> None:
     accepted = np.zeros(8, dtype=np.uint8)
     columns, times = np.zeros((8, 4), dtype=np.int64), np.zeros(8)
     ids = np.zeros(len(data) // 2 + 1, dtype=np.int64)
-    num_lines, num_ids = parse_lines(
+    num_lines, num_ids, num_bytes = parse_lines(
         np.frombuffer(data, dtype=np.uint8), 10**6, columns, times,
         np.zeros((8, 2), dtype=np.int64), accepted, ids,
     )  # fmt: skip
 
     assert (num_lines, accepted[:7].tolist()) == (7, [1, 1, 1, 1, 1, 0, 1])
+    assert num_bytes == len(data)
     assert ids[:num_ids].view(np.uint64).tolist() == [1, 2, 1, 2, 1, 2, 2**64 - 1, 2**63]
+
+
+def test_chunks_of_many_short_lines_lose_none(tmp_path: Path) -> None:
+    """More lines than the kernel has rows at first, and the numbers of the lines behind them."""
+    record = b'{"timestamp": 1, "input_length": 4, "output_length": 1, "hash_ids": [7]}\n'
+    plain, kernel = _both_ways(tmp_path, b"[]\n" * 1000 + record)
+
+    assert kernel == plain
+    assert len(kernel) == 1001
 
 
 def test_long_traces_go_through_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
