@@ -178,10 +178,15 @@ class AuditFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSubject:
-    """Everything that a predicate may look at. Without a log there are no replays and figures."""
+    """Everything that a predicate may look at. Without a log there are no replays and figures.
+
+    `has_tenants`: several tenants are served, as far as the deployment says (a tenant source, trust
+    domains).
+    """
 
     servers: tuple[ServerFacts, ...]
     tiers: tuple[TierFacts, ...]
     adapters: tuple[AdapterFacts, ...] = ()
     replays: tuple[TierReplay, ...] = ()
     figures: AuditFigures | None = None
+    has_tenants: Known[bool] = UNKNOWN
