@@ -74,6 +74,8 @@ class ServedRequest(PoolRequest):
 class Step:
     """What one step does: (request, first token computed, number of tokens) in batch order.
 
+    `sampled` are the requests that got a token of their answer.
+
     `stuck` is the first waiting request if it can't go on although nobody else runs: the pool (or
     the token budget) is too small for it, and the engine would try for ever.
     """
@@ -81,6 +83,7 @@ class Step:
     number: int
     batch: list[tuple[ServedRequest, int, int]] = field(default_factory=list)
     preempted: list[ServedRequest] = field(default_factory=list)
+    sampled: list[ServedRequest] = field(default_factory=list)
     finished: list[ServedRequest] = field(default_factory=list)
     stuck: ServedRequest | None = None
 
@@ -265,6 +268,7 @@ class Scheduler:
         if request.num_computed_tokens < request.num_tokens:
             return
         request.num_tokens += 1
+        step.sampled.append(request)
         num_answer_tokens = request.num_tokens - request.num_prompt_tokens
         if (
             num_answer_tokens >= request.num_answer_tokens

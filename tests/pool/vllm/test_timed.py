@@ -36,13 +36,11 @@ ROOFLINE = StepSeconds(
 def roofline_s(step: Step) -> float:
     """Work a step's seconds out from its batch."""
     new = step.num_tokens
-    flops = context = 0.0
-    for request, start, num_tokens in step.batch:
+    flops = 3.0 * len(step.sampled)
+    context = 0
+    for _, start, num_tokens in step.batch:
         flops += (start + num_tokens) ** 2 - start**2
         context += start + num_tokens
-        # Its tokens were all computed: one was sampled, or it is still in its prompt.
-        if request.num_computed_tokens == request.num_tokens - 1:
-            flops += 3.0
     return max(flops * 0.001, 0.2 + context * 0.004) + 0.01 + 0.06 * new / 59
 
 
@@ -90,9 +88,8 @@ def serve_stepwise(
             if np.isnan(admitted[request.number]):
                 admitted[request.number] = now
         now += roofline_s(step)
-        for request, _, _ in step.batch:
-            answered = request.num_tokens > request.num_prompt_tokens
-            if answered and np.isnan(first_token[request.number]):
+        for request in step.sampled:
+            if np.isnan(first_token[request.number]):
                 first_token[request.number] = now
         for request in step.finished:
             finished[request.number] = now
