@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -27,7 +28,7 @@ def notes_for(
         *_about_ids(gathered, trace),
         *_about_model(deployment),
         *_about_pool(trace, deployment, fields, simulated),
-        *_about_reading(gathered),
+        *_about_reading(gathered, deployment),
     )
 
 
@@ -83,6 +84,11 @@ def _about_ids(gathered: Gathered, trace: BlockTrace) -> Iterator[str]:
 def _about_model(deployment: Deployment) -> Iterator[str]:
     if deployment.model is None:
         yield f"FLOPs and KV bytes aren't given: {deployment.model_problem or 'no model (--model)'}"
+    else:
+        yield (
+            "FLOPs: two a multiply-add, attention counted causally as kernels do it, the LM head "
+            "once a prompt and never saved"
+        )
 
 
 def _about_pool(
@@ -107,11 +113,19 @@ def _about_pool(
     yield from simulated.notes
 
 
-def _about_reading(gathered: Gathered) -> Iterator[str]:
+def _about_reading(gathered: Gathered, deployment: Deployment) -> Iterator[str]:
     for kind, count in gathered.num_repaired.items():
         yield f"damage that cost no record: {count:,} {kind}"
-    ignored = gathered.ignored_files
+    ignored = [path for path in gathered.ignored_files if not _is_deployment(path, deployment)]
     if ignored:
         names = ", ".join(ignored[:3])
         more = f" and {len(ignored) - 3:,} more" if len(ignored) > 3 else ""
         yield f"not read, no logs by name or content: {names}{more}"
+
+
+def _is_deployment(path: str, deployment: Deployment) -> bool:
+    """Say whether a file of the log's folder is the deployment file or of the model folder."""
+    if deployment.path is not None and Path(path) == deployment.path:
+        return True
+    folder = deployment.model_dir
+    return folder is not None and Path(path).resolve().is_relative_to(folder.resolve())

@@ -33,6 +33,7 @@ def run(arguments: Sequence[str]) -> int:
     from prefixaudit.cli import streams
 
     streams.set_up()
+    _find_room_for_kernels()
     try:
         code = _run_command(arguments)
         sys.stdout.flush()
@@ -90,6 +91,24 @@ def _run_command(arguments: Sequence[str]) -> int:
     if code == 130:  # how typer reports Ctrl-C
         raise KeyboardInterrupt
     return int(code or 0)
+
+
+def _find_room_for_kernels() -> None:
+    """Where neither the package nor the home folder can be written, cache kernels for this run.
+
+    Compiled kernels are loaded with pickle: the folder has to be nobody else's, so it is made anew.
+    """
+    package = os.path.dirname(os.path.dirname(__file__))
+    home = os.path.expanduser("~")
+    if "NUMBA_CACHE_DIR" in os.environ or any(os.access(at, os.W_OK) for at in (package, home)):
+        return
+    import atexit
+    import shutil
+    import tempfile
+
+    folder = tempfile.mkdtemp(prefix="prefixaudit-kernels-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["NUMBA_CACHE_DIR"] = folder
 
 
 def _silence_stdout() -> None:

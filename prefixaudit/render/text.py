@@ -21,6 +21,7 @@ from prefixaudit.render._plot import Mark, plot_curve
 _GIB = 2**30
 _BAR = "▏▎▍▌▋▊▉█"
 _FIRST_SKIPPED = 3
+_MARKS: tuple[CurveMark, ...] = ("this-pool", "knee", "endless")
 
 
 def render(report: Report, options: RenderOptions) -> str:
@@ -239,6 +240,23 @@ class _Text:
                     f"{_percent(point.token_hit_rate)}"
                 )
                 yield self._mark(text) if name == "knee" else text
+        yield from self._curve_in_words(by_mark)
+
+    def _curve_in_words(self, by_mark: dict[CurveMark, CurvePoint]) -> Iterator[str]:
+        """Say what the curve means for this pool."""
+        this, knee, endless = (by_mark.get(mark) for mark in _MARKS)
+        most = self.report.endless_pool.num_cached_tokens
+        if this is None or not most:
+            return
+        share = this.num_cached_tokens / most
+        text = f"this pool hits {_percent(share)} of what an endless pool hits"
+        if endless is not None and this.capacity_blocks > endless.capacity_blocks:
+            text += f"; {_blocks(endless.capacity_blocks)} would hit as much"
+        elif knee is not None and knee.capacity_blocks > this.capacity_blocks:
+            more = (knee.token_hit_rate or 0.0) - (this.token_hit_rate or 0.0)
+            factor = knee.capacity_blocks / max(this.capacity_blocks, 1)
+            text += f"; {factor:.1f} times as many blocks bring {100 * more:.1f} points more"
+        yield from self._wrapped(f"  {text}", indent=4)
 
     def _unknown(self) -> Iterator[str]:
         fields = self.report.unknown_fields

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -148,3 +149,18 @@ def test_full_disk_is_reported(cli: Runner) -> None:
 
     assert ran.returncode == 3
     assert ran.stderr == "error: No space left on device\n"
+
+
+def test_kernels_find_room_where_nothing_can_be_written(
+    cli: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    monkeypatch.setattr("atexit.register", lambda function, *args, **options: None)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+
+    cli("--version")
+
+    folder = Path(os.environ["NUMBA_CACHE_DIR"])
+    assert folder.stat().st_mode & 0o077 == 0
+    folder.rmdir()
