@@ -35,6 +35,7 @@ _WORDS = r"\w+|[^\w\s]+"
 
 # How `ByteLevel` writes the two bytes; printable ASCII stays what it is.
 _BYTES_AS_CHARACTERS = {" ": "\u0120", "\n": "\u010a"}
+_SPACE_MARK = "\u2581"
 
 _NORMALIZERS_BY_CHARACTER = frozenset({"Lowercase", "StripAccents", "Nmt", "BertNormalizer"})
 _UNICODE_FORMS = frozenset({"NFC", "NFD", "NFKC", "NFKD"})
@@ -49,6 +50,8 @@ class Boundaries:
     first_is_special  a text's first word is encoded differently from the same word elsewhere, so
                       a part that isn't first has to keep the added token before it
     pairs             (left, right) characters between which a text may be cut
+    drops_space       the normalizer puts a space before every part, so a part that was cut off
+                      before a space is encoded without it (Llama 2 and its like)
     notes             why something isn't used, for a person
     """
 
@@ -57,6 +60,7 @@ class Boundaries:
     first_is_special: bool
     pairs: frozenset[tuple[str, str]]
     notes: tuple[str, ...]
+    drops_space: bool = False
 
 
 NOWHERE = Boundaries(
@@ -113,6 +117,7 @@ def find_boundaries(tokenizer: Mapping[str, Any]) -> Boundaries:
         first_is_special=_first_is_special(tokenizer),
         pairs=pairs,
         notes=tuple(notes),
+        drops_space=_puts_space_first(tokenizer),
     )
 
 
@@ -134,6 +139,18 @@ def _first_is_special(tokenizer: Mapping[str, Any]) -> bool:
     )
 
 
+def _puts_space_first(tokenizer: Mapping[str, Any]) -> bool:
+    """Say whether the normalizer does nothing but write spaces as `▁` and put one in front."""
+    steps = list(_flat(tokenizer.get("normalizer"), "normalizers"))
+    kinds = sorted(str(step.get("type")) for step in steps)
+    return kinds == ["Prepend", "Replace"] and all(
+        step.get("prepend") == _SPACE_MARK
+        if step["type"] == "Prepend"
+        else (step.get("pattern"), step.get("content")) == ({"String": " "}, _SPACE_MARK)
+        for step in steps
+    )
+
+
 def _prepend_scheme(step: Mapping[str, Any]) -> str:
     scheme = step.get("prepend_scheme")
     if scheme is None:  # files written before tokenizers 0.15
@@ -146,13 +163,16 @@ def _certain_pairs(
 ) -> Iterator[tuple[str, str]]:
     steps = list(_flat(tokenizer.get("pre_tokenizer"), "pretokenizers"))
     normalizers = list(_flat(tokenizer.get("normalizer"), "normalizers"))
+    space_first = _puts_space_first(tokenizer)
+    if space_first:
+        normalizers = [step for step in normalizers if step["type"] == "Replace"]
     # Tokens marked `normalized` are looked for in the normalized text, normalized themselves.
     contents = {t["content"] for t in tokens} | {t["content"].lower() for t in tokens}
     rights = "".join(
         right
         for right in _RIGHT
         # What a step puts before a text that doesn't start with a space must not be put there.
-        if right == " " or not any(_prepends(step) for step in steps)
+        if right == " " or not (space_first or any(_prepends(step) for step in steps))
     )
     readers = [_step_reader(step) for step in steps]
     words = _JoinedInVocabulary(tokenizer) if tokenizer.get("model") else None
@@ -276,6 +296,7 @@ class _Metaspace(_Verdict):
         self._split = split
 
     def __call__(self, left: str, right: str) -> bool | None:
+        # Before a space nothing is put in front; without splitting, the vocabulary decides.
         return self._split and right == " "
 
 
@@ -323,11 +344,15 @@ class _JoinedInVocabulary:
         model = tokenizer["model"]
         steps = _flat(tokenizer.get("pre_tokenizer"), "pretokenizers")
         kinds = {step.get("type") for step in steps}
-        self._mapped = _BYTES_AS_CHARACTERS if "ByteLevel" in kinds else {}
+        self._mapped: Mapping[str, str] = {}
+        if "ByteLevel" in kinds:
+            self._mapped = _BYTES_AS_CHARACTERS
+        elif "Metaspace" in kinds:
+            self._mapped = {" ": _SPACE_MARK}
         vocabulary = model.get("vocab")
         self._usable = (
             model.get("type") == "BPE"
-            and "Metaspace" not in kinds
+            and not {"ByteLevel", "Metaspace"} <= kinds
             and isinstance(vocabulary, Mapping)
             and not model.get("continuing_subword_prefix")
             and not model.get("end_of_word_suffix")

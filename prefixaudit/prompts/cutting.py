@@ -24,6 +24,7 @@ class Cutter:
 
     def __init__(self, boundaries: Boundaries) -> None:
         self.boundaries = boundaries
+        self._dropped = int(boundaries.drops_space)
         self.cuts = bool(boundaries.cut_at or boundaries.pairs)
         tokens = boundaries.added_tokens if boundaries.cut_at else ()
         self._added = re.compile(_any_of(tokens)) if tokens else None
@@ -81,11 +82,13 @@ class Cutter:
     def _long_piece(self, text: str, start: int, end: int) -> Iterator[str]:
         if self._word_end is not None:
             while end - start > _LONG_CHARACTERS:
-                match = self._word_end.search(text, start + _STEP_CHARACTERS, end)
+                # Something is left behind the space where the space itself is dropped.
+                stop = end - self._dropped
+                match = self._word_end.search(text, start + _STEP_CHARACTERS, stop)
                 if match is None:
                     break
                 yield text[start : match.start()]
-                start = match.start()
+                start = match.start() + self._dropped
         yield text[start:end]
 
 

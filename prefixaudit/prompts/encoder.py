@@ -253,11 +253,15 @@ class TextEncoder:
                 before = _PROBES_BEFORE[place % len(_PROBES_BEFORE)]
                 after = _PROBES_AFTER[place % len(_PROBES_AFTER)]
                 # Something stands before a cut, so that no part is the text's start by accident.
+                if self.boundaries.drops_space:
+                    after = after or "x"
                 yield "w " + before + left, right + after
 
     def _pair_holds(self, sides: tuple[str, str]) -> bool:
         encode = self._tokenizer.encode
         whole = encode("".join(sides), add_special_tokens=False).ids
+        if self.boundaries.drops_space:
+            sides = (sides[0], sides[1][1:])
         left, right = (encode(side, add_special_tokens=False).ids for side in sides)
         self.statistics.num_proofs += 1
         same: bool = whole == left + right

@@ -43,8 +43,11 @@ CUT_AT_WORDS = (
     "whole-text-bpe",
     "byte-level-no-pattern",
     "lowercase-nfkc",
+    "prepend",
+    "metaspace-unsplit",
 )
-CUT_AT_TOKENS = ("prepend", "unicode-scripts", "lookbehind", "strip", "metaspace-unsplit")
+WORD_BY_WORD = ("whole-text-bpe", "byte-level-no-pattern", "prepend", "metaspace-unsplit")
+CUT_AT_TOKENS = ("unicode-scripts", "lookbehind", "strip")
 WHOLE = ("single-word-token",)
 KINDS = CUT_AT_WORDS + CUT_AT_TOKENS + WHOLE
 
@@ -54,12 +57,14 @@ def train(kind: str, folder: Path) -> Path:
     tokenizer = _untrained(kind)
     used = tokenizer.pre_tokenizer
     # Trained word by word, then used on whole texts: no entry holds a space behind a letter.
-    if kind == "whole-text-bpe":
+    if kind == "metaspace-unsplit":
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    elif kind in ("whole-text-bpe", "prepend"):
         tokenizer.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
     elif kind == "byte-level-no-pattern":
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.train_from_iterator(CORPUS, trainer=_trainer(tokenizer))
-    if kind in ("whole-text-bpe", "byte-level-no-pattern"):
+    if kind in WORD_BY_WORD:
         tokenizer.pre_tokenizer = used
     tokenizer.add_special_tokens(
         [token for token in SPECIAL if tokenizer.token_to_id(token) is None]
