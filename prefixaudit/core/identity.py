@@ -65,6 +65,9 @@ class Identity:
         return tuple(getattr(self, name) for name in names)
 
 
+# One object for all requests of which nothing is known: stages remember what they made of it.
+UNKNOWN_IDENTITY: Final = Identity()
+
 IDENTITY_FIELDS: Final[tuple[str, ...]] = tuple(f.name for f in fields(Identity))
 CONTENT_FIELDS: Final = tuple(f.name for f in fields(Identity) if f.metadata["kind"] == "content")
 ISOLATION_FIELDS: Final = tuple(

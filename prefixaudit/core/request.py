@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixaudit.core.identity import Identity
+from prefixaudit.core.identity import UNKNOWN_IDENTITY, Identity
 from prefixaudit.core.unknown import UNKNOWN, Known, Unknown
 
 TokenArray: TypeAlias = NDArray[np.uint32]
