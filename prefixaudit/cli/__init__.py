@@ -13,6 +13,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from prefixaudit.errors import PrefixAuditError
 
@@ -98,9 +99,8 @@ def _find_room_for_kernels() -> None:
 
     Compiled kernels are loaded with pickle: the folder has to be nobody else's, so it is made anew.
     """
-    package = os.path.dirname(os.path.dirname(__file__))
-    home = os.path.expanduser("~")
-    if "NUMBA_CACHE_DIR" in os.environ or any(os.access(at, os.W_OK) for at in (package, home)):
+    places = (Path(__file__).parent.parent, os.environ.get("HOME", os.curdir))
+    if "NUMBA_CACHE_DIR" in os.environ or any(os.access(place, os.W_OK) for place in places):
         return
     import atexit
     import shutil
