@@ -1,6 +1,19 @@
 """Replays recorded operations on vLLM's KVCacheManager: hit, ok, free, keys stored and evicted.
 
-A request that an earlier operation dropped has no result (null), and none is computed for it.
+`settings`: `groups` [{type: full, swa, chunked_local or mamba; block_size; sliding_window or
+attention_chunk_size}], `num_blocks` (with the null block), `hash_block_size`,
+`scheduler_block_size` (the lcm of the groups where absent), `use_eagle`, `retention_interval`
+(absent or null: dense).
+
+`ops[i]` gives `expect[i]`: `add` (rid, prompt, salt, lora: a number, first: how many of the missing
+tokens to compute) gives `hit` tokens and `ok`; `prefill` (rid, n) computes up to n further prompt
+tokens; `decode` (rid, n, seg, start) computes what isn't computed and then appends a token, n
+times, and gives `done`; `free` (rid); `reset` gives `ok` and `cleared`. All give `free` blocks, `st`
+(keys registered) and `rm` (keys evicted, in order: the last 8 bytes in hex, with `:group` where
+there are several groups). What is nothing may be absent. Keys are sha256_cbor, PYTHONHASHSEED=0.
+
+A request that an operation found no room for is freed and dropped; later operations on it have no
+result (null), and none is computed for them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""Reruns recorded arrivals under vLLM's scheduler: cached tokens, steps, preemptions, work done."""
+"""Reruns recorded arrivals under vLLM's scheduler: cached tokens, steps, preemptions, work done.
+
+`settings`: `num_blocks` (with the null block), `max_num_batched_tokens`, `max_num_seqs`,
+`max_model_len`, `groups` and `retention_interval` as in `vllm_replay.py`. Chunked prefill, first
+come first served, synchronous. `arrivals[]`: `step` (queued before that step), `prompt`,
+`max_tokens` (always reached), `outseg` (the segment of its answer, from 0), `salt`, `lora`.
+`expect[]`, one an arrival: `cached` tokens when it is first scheduled, `first_step`, `finish_step`,
+`preemptions`, `scheduled_tokens` (also those computed again).
+"""
 
 from __future__ import annotations
 
