@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Final
 
@@ -10,14 +11,14 @@ import numpy as np
 from prefixaudit.core.pool import HitCurve
 
 _NUM_POINTS: Final = 60
-_PIECE: Final = 1_000_000
 _ROUNDING: Final = 1e-12
 
 
 def capacity_for_share(curve: HitCurve, share: float) -> int:
     """Return the smallest capacity (blocks) with `share` (0..1) of an endless pool's hits."""
     hits = curve.num_cached_blocks
-    return int(np.searchsorted(hits, np.ceil(share * int(hits[-1]))))
+    # An integer to search for: a float would turn the whole curve into floats.
+    return int(np.searchsorted(hits, np.int64(math.ceil(share * int(hits[-1])))))
 
 
 def find_knee(curve: HitCurve) -> int | None:
@@ -38,17 +39,16 @@ def find_knee(curve: HitCurve) -> int | None:
     start = int(hits[1])
     if start == int(hits[end]):
         return 1
-    knee, highest = end, 0.0
-    # In pieces: floats of a whole curve would take more memory than the curve.
-    for first in range(1, end, _PIECE):
-        capacities = np.arange(first, min(first + _PIECE, end))
-        rise = (hits[first : capacities[-1] + 1] - start) / (int(hits[end]) - start)
-        above = rise - np.log(capacities) / np.log(end)
-        place = int(above.argmax())
-        # Rounding alone must not take the knee from the end.
-        if above[place] > highest + _ROUNDING:
-            knee, highest = first + place, float(above[place])
-    return knee
+    # Where hits grow evenly, their height above the line is convex in the capacity (the logarithm
+    # is concave), so only the corners of the curve can be the farthest point.
+    bends = hits[2 : end + 1] - 2 * hits[1:end] + hits[: end - 1]
+    capacities = np.flatnonzero(bends) + 1
+    capacities = np.union1d(capacities, [1])
+    rise = (hits[capacities] - start) / (int(hits[end]) - start)
+    above = rise - np.log(capacities) / np.log(end)
+    place = int(above.argmax())
+    # Rounding alone must not take the knee from the end.
+    return int(capacities[place]) if above[place] > _ROUNDING else end
 
 
 def informative_capacities(
@@ -66,5 +66,6 @@ def informative_capacities(
     fixed = {0, end, *always} | (set() if knee is None else {knee})
     half = max(2, (num_points - len(fixed)) // 2)
     by_size = np.unique(np.geomspace(1, end, half).round().astype(np.int64))
-    by_hits = np.searchsorted(hits, np.linspace(0, int(hits[-1]), half))
+    targets = np.ceil(np.linspace(0, int(hits[-1]), half)).astype(np.int64)
+    by_hits = np.searchsorted(hits, targets)
     return tuple(sorted(fixed | {int(c) for c in by_size} | {int(c) for c in by_hits}))

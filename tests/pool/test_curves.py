@@ -43,13 +43,11 @@ def test_curve_without_hits_has_no_knee() -> None:
     assert find_knee(curve([0])) is None
 
 
-@given(curves, st.sampled_from([1, 7, 1_000]))
-def test_knee_is_the_farthest_point_above_the_chord(given: HitCurve, piece: int) -> None:
-    """Restated point by point; the curve is read in pieces, which must not show."""
+@given(curves)
+def test_knee_is_the_farthest_point_above_the_chord(given: HitCurve) -> None:
+    """Restated point by point."""
     hits = given.num_cached_blocks.tolist()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("prefixaudit.pool.curves._PIECE", piece)
-        knee = find_knee(given)
+    knee = find_knee(given)
     if hits[-1] == 0:
         assert knee is None
         return
