@@ -104,7 +104,11 @@ class Config:
         value = self.get(name)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not abs(value) <= _MAX_SIZE
+        ):
             raise self.wrong(name, value, "a number")
         return float(value)
 

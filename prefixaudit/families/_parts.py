@@ -32,7 +32,12 @@ def num_kv_heads(config: Config, name: str = "num_key_value_heads") -> int:
 def head_dim(config: Config) -> int:
     """Return the size of a head: `head_dim`, or the hidden size by heads where it isn't given."""
     given = config.optional_integer("head_dim")
-    return given or config.hidden_size // config.integer("num_attention_heads")
+    if given is not None:
+        return given
+    hidden, heads = config.hidden_size, config.integer("num_attention_heads")
+    if hidden < heads:
+        raise config.wrong("num_attention_heads", heads, f"{hidden} (the hidden size) or less")
+    return hidden // heads
 
 
 def attention(

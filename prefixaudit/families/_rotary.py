@@ -47,17 +47,19 @@ def rotary(
     `rope_parameters` or `rope_scaling`; `theta` and `partial` are the model type's defaults.
     """
     given = parameters if parameters is not None else _given(config)
-    rope_type = given.get("rope_type", given.get("type", "default")) or "default"
+    reader = Config(config.model_type, given, defaults={})
+    rope_type = reader.text("rope_type") or reader.text("type") or "default"
     # Multi-dimensional positions are sections of the default type (Qwen2-VL wrote them as a type).
     rope_type = {"mrope": "default"}.get(rope_type, rope_type)
     rope_type = (renamed_types or {}).get(rope_type, rope_type)
     maximum = config.optional_integer("max_position_embeddings")
     original: int | None = None
     if rope_type in _TYPES_WITH_ORIGINAL_LENGTH:
-        original = config.optional_integer("original_max_position_embeddings")
-        if original is None:
-            inner = given.get("original_max_position_embeddings")
-            original = int(inner) if inner is not None else maximum
+        original = (
+            config.optional_integer("original_max_position_embeddings")
+            or reader.optional_integer("original_max_position_embeddings")
+            or maximum
+        )
     rest = {
         name: value
         for name, value in given.items()
@@ -67,14 +69,11 @@ def rotary(
         rest = {**_YARN_DEFAULTS, **rest}
     if rope_type in ("yarn", "longrope") and "factor" not in rest and maximum and original:
         rest["factor"] = maximum / original
-    share = given.get("partial_rotary_factor")
-    if share is None:
-        share = config.number("partial_rotary_factor", partial)
-    own_theta = given.get("rope_theta")
+    share = reader.number("partial_rotary_factor", config.number("partial_rotary_factor", partial))
     return Rotary(
-        rope_type=str(rope_type),
-        theta=float(own_theta) if own_theta is not None else config.number("rope_theta", theta),
-        rotary_dim=int(head_dim * float(share)),
+        rope_type=rope_type,
+        theta=reader.number("rope_theta", config.number("rope_theta", theta)),
+        rotary_dim=int(head_dim * share),
         original_length=original,
         parameters=tuple(sorted((name, _frozen(value)) for name, value in rest.items())),
     )
@@ -150,7 +149,7 @@ def _frozen(value: Any) -> RotaryValue:
         return tuple(_frozen(item) for item in value)
     if isinstance(value, Mapping):
         return tuple((str(name), _frozen(item)) for name, item in sorted(value.items()))
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 2**53:
         return float(value)
     if isinstance(value, str | float | bool) or value is None:
         return value

@@ -55,9 +55,8 @@ def _indexed(config: Config) -> tuple[bool, ...]:
     names = config.names("indexer_types", count=count)
     if names is None and (pattern := config.get("index_topk_pattern")) is not None:
         letters = {"F": "full", "S": "shared"}
-        if len(pattern) != count or not all(
-            item in (*letters, *letters.values()) for item in pattern
-        ):
+        is_list = isinstance(pattern, str | list) and len(pattern) == count
+        if not is_list or not all(item in (*letters, *letters.values()) for item in pattern):
             raise config.wrong("index_topk_pattern", pattern, f"{count} of F and S, one a layer,")
         names = tuple(letters.get(item, item) for item in pattern)
     if names is not None:

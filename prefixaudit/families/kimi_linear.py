@@ -18,13 +18,19 @@ from prefixaudit.families._rotary import position_encoding
 def _describe(config: Config) -> ModelSpec:
     hidden = config.hidden_size
     latent = latent_attention(config)
-    nested = config.table("linear_attn_config") or {}
+    nested = Config(
+        config.model_type,
+        config.table("linear_attn_config") or {},
+        defaults={
+            "num_heads": config.get("linear_num_heads"),
+            "head_dim": config.get("linear_head_dim"),
+            "short_conv_kernel_size": config.get("linear_conv_kernel_dim"),
+        },
+    )
     delta = KimiDelta(
-        num_heads=int(nested.get("num_heads") or config.integer("linear_num_heads")),
-        head_dim=int(nested.get("head_dim") or config.integer("linear_head_dim")),
-        conv_kernel=int(
-            nested.get("short_conv_kernel_size") or config.integer("linear_conv_kernel_dim")
-        ),
+        num_heads=nested.integer("num_heads"),
+        head_dim=nested.integer("head_dim"),
+        conv_kernel=nested.integer("short_conv_kernel_size"),
     )
     # A time step a channel, a decay a head, the norm of one head.
     delta_vectors = delta.num_heads * delta.head_dim + delta.num_heads + delta.head_dim
@@ -57,11 +63,11 @@ def _kinds(config: Config) -> tuple[str, ...]:
     kinds = config.kinds(("linear_attention", "full_attention"))
     if kinds is not None:
         return kinds
-    nested = config.table("linear_attn_config") or {}
-    if "full_attn_layers" in nested and "kda_layers" in nested:
-        full, linear = set(nested["full_attn_layers"]), set(nested["kda_layers"])
-        if full | linear != set(range(1, config.num_layers + 1)) or full & linear:
-            raise config.wrong("linear_attn_config", sorted(full), "each layer in one of two lists")
+    nested = Config(config.model_type, config.table("linear_attn_config") or {}, defaults={})
+    full, linear = nested.integers("full_attn_layers"), nested.integers("kda_layers")
+    if full is not None and linear is not None:
+        if sorted(full + linear) != list(range(1, config.num_layers + 1)):
+            raise config.wrong("linear_attn_config", full, "each layer in one of two lists")
         return tuple(
             "full_attention" if index + 1 in full else "linear_attention"
             for index in range(config.num_layers)

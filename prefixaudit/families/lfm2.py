@@ -58,9 +58,9 @@ def _width(config: Config) -> int:
     if config.model_type == "lfm2_moe" or not config.flag("block_auto_adjust_ff_dim"):
         return width
     width = int(2 * width / 3)
-    factor = config.get("block_ffn_dim_multiplier")
-    if factor is None:
+    if config.get("block_ffn_dim_multiplier") is None:
         return width
+    factor = config.number("block_ffn_dim_multiplier", 1.0)
     multiple = config.integer("block_multiple_of")
     return multiple * -(-int(factor * width) // multiple)
 
