@@ -8,9 +8,10 @@ attention_chunk_size}], `num_blocks` (with the null block), `hash_block_size`,
 `ops[i]` gives `expect[i]`: `add` (rid, prompt, salt, lora: a number, first: how many of the missing
 tokens to compute) gives `hit` tokens and `ok`; `prefill` (rid, n) computes up to n further prompt
 tokens; `decode` (rid, n, seg, start) computes what isn't computed and then appends a token, n
-times, and gives `done`; `free` (rid); `reset` gives `ok` and `cleared`. All give `free` blocks, `st`
-(keys registered) and `rm` (keys evicted, in order: the last 8 bytes in hex, with `:group` where
-there are several groups). What is nothing may be absent. Keys are sha256_cbor, PYTHONHASHSEED=0.
+times, and gives `done`; `free` (rid); `reset` gives `ok` and `cleared`. All give `free` blocks,
+`st` (keys registered) and `rm` (keys evicted, in order: the last 8 bytes in hex, with `:group`
+where there are several groups). What is nothing may be absent. Keys are sha256_cbor digests with
+PYTHONHASHSEED=0.
 
 A request that an operation found no room for is freed and dropped; later operations on it have no
 result (null), and none is computed for them.
