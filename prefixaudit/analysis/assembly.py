@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -200,14 +201,18 @@ def _saved(model: ModelSpec | None, lookups: Lookups) -> float | None:
 def why_incomplete(gathered: Gathered, num_requests: int) -> str | None:
     """Say why the audit has no answer, None where it has one (the rule stands at `analyse`)."""
     num_skipped = len(gathered.skipped)
+    if num_requests and num_skipped <= num_requests:
+        return None
+    [(kind, count)] = Counter(item.kind for item in gathered.skipped).most_common(1)
+    reason = next(item.reason for item in gathered.skipped if item.kind == kind)
     if not num_requests:
-        return f"none of the {num_skipped:,} records could be replayed"
-    if num_skipped > num_requests:
-        return (
+        said = f"none of the {num_skipped:,} records could be replayed"
+    else:
+        said = (
             f"{num_skipped:,} of {num_skipped + num_requests:,} records were skipped; the figures "
             "are those of the rest"
         )
-    return None
+    return f"{said}: {reason}" if count == num_skipped else f"{said}; {count:,} {kind}: {reason}"
 
 
 def _log_facts(gathered: Gathered, trace: BlockTrace | None) -> LogFacts:
