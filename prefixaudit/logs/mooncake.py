@@ -11,9 +11,11 @@ with the same result. `session_id` and `request_id` are taken where a trace has 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import orjson
@@ -34,6 +36,8 @@ DEFAULT_BLOCK_SIZE: Final = 512
 KERNEL_AFTER_BYTES: Final = 2**20
 _FEW_LINE_BYTES: Final = 64
 _MAX_BLOCK_SIZE: Final = 2**20
+
+Item = TypeVar("Item")
 
 
 def _recognise(sample: Sample) -> float:
@@ -59,15 +63,41 @@ def _read(file: LogFile, options: ReadOptions) -> Iterator[ReadItem]:
             block_size = _block_size_of(file, chunk.data)
     file.trace_block_size = block_size
     reader = _Reader(file, block_size)
-    num_bytes = 0
-    for chunk in chain(head, chunks):
-        if isinstance(chunk, LostLine):
-            yield lost(file, chunk)
-        elif num_bytes < KERNEL_AFTER_BYTES:
-            num_bytes += len(chunk.data)
-            yield from reader.plainly(chunk)
+    for item in _one_ahead(reader.prepared(chain(head, chunks))):
+        if isinstance(item, LostLine):
+            yield lost(file, item)
+        elif isinstance(item, _Parsed):
+            yield from reader.requests(item)
         else:
-            yield from reader.by_kernel(chunk)
+            yield from reader.plainly(item)
+
+
+def _one_ahead(items: Iterator[Item]) -> Iterator[Item]:
+    """Yield items while the next one is being made by another thread.
+
+    The kernel releases the interpreter's lock, so a chunk is read and parsed while requests are
+    made of the one before.
+    """
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="mooncake") as executor:
+        coming = executor.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = executor.submit(next, items, None)
+            yield item
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parsed:
+    """A chunk whose lines the kernel has been through.
+
+    Columns as `parse_lines` describes them, cut to the chunk's lines; ids are read-only uint64.
+    """
+
+    chunk: Chunk
+    columns: NDArray[np.int64]
+    times: NDArray[np.float64]
+    bounds: NDArray[np.int64]
+    accepted: NDArray[np.uint8]
+    ids: NDArray[np.uint64]
 
 
 class _Reader:
@@ -90,8 +120,20 @@ class _Reader:
             num_nul_bytes = 0 if place else chunk.num_nul_bytes
             yield from self._line(line, number, num_nul_bytes, number == tail)
 
-    def by_kernel(self, chunk: Chunk) -> Iterator[ReadItem]:
-        """Read a chunk with the kernel, and with orjson what that doesn't take."""
+    def prepared(self, chunks: Iterator[Chunk | LostLine]) -> Iterator[Chunk | LostLine | _Parsed]:
+        """Yield the chunks; those behind the first ones are parsed by the kernel."""
+        num_bytes = 0
+        for chunk in chunks:
+            if isinstance(chunk, LostLine):
+                yield chunk
+            elif num_bytes < KERNEL_AFTER_BYTES:
+                num_bytes += len(chunk.data)
+                yield chunk
+            else:
+                yield self.parse(chunk)
+
+    def parse(self, chunk: Chunk) -> _Parsed:
+        """Go through a chunk with the kernel."""
         from prefixaudit.logs._mooncake_kernels import parse_lines
 
         data = np.frombuffer(chunk.data, dtype=np.uint8)
@@ -119,11 +161,24 @@ class _Reader:
         chunk.known_newlines = num_lines - chunk.has_tail
         ids = self._scratch[:num_ids].copy().view(np.uint64)
         ids.flags.writeable = False
+        return _Parsed(
+            chunk=chunk,
+            columns=columns[:num_lines],
+            times=times[:num_lines],
+            bounds=bounds[:num_lines],
+            accepted=accepted[:num_lines],
+            ids=ids,
+        )
+
+    def requests(self, lines: _Parsed) -> Iterator[ReadItem]:
+        """Make the requests of a parsed chunk; orjson reads what the kernel didn't take."""
+        chunk, ids = lines.chunk, lines.ids
+        num_lines = len(lines.accepted)
         rows = zip(
-            bounds[:num_lines].tolist(),
-            accepted[:num_lines].tolist(),
-            times[:num_lines].tolist(),
-            columns[:num_lines].tolist(),
+            lines.bounds.tolist(),
+            lines.accepted.tolist(),
+            lines.times.tolist(),
+            lines.columns.tolist(),
             strict=True,
         )
         for place, ((start, end), is_accepted, timestamp, row) in enumerate(rows):

@@ -51,7 +51,9 @@ def _both_ways(folder: Path, data: bytes, **options: Any) -> tuple[list[Any], li
     chunk = Chunk(data=data, first_line=1)
     plain = mooncake._Reader(LogFile(str(path), ReadOptions(**options)), 4)
     kernel = mooncake._Reader(LogFile(str(path), ReadOptions(**options)), 4)
-    return _as_values(list(plain.plainly(chunk))), _as_values(list(kernel.by_kernel(chunk)))
+    return _as_values(list(plain.plainly(chunk))), _as_values(
+        list(kernel.requests(kernel.parse(chunk)))
+    )
 
 
 _ODD_LINES = [
