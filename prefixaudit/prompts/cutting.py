@@ -27,7 +27,7 @@ class Cutter:
         self._dropped = int(boundaries.drops_space)
         self.cuts = bool(boundaries.cut_at or boundaries.pairs)
         tokens = boundaries.added_tokens if boundaries.cut_at else ()
-        self._added = re.compile(_any_of(tokens)) if tokens else None
+        self._added = _finder(tokens) if tokens else None
         self._token_ids = {
             token: np.uint32(number).tobytes()
             for token, number in boundaries.added_tokens.items()
@@ -105,10 +105,18 @@ def _boundary_pattern(lefts: Mapping[str, str]) -> re.Pattern[str] | None:
     return re.compile(f"{start}(?<={pairs})")
 
 
-def _any_of(words: Iterable[str]) -> str:
-    """Return a pattern that finds the longest of `words` at the leftmost place, like Aho-Corasick.
+def _finder(words: Iterable[str]) -> re.Pattern[str]:
+    """Find the longest of `words` at the leftmost place, like Aho-Corasick."""
+    try:
+        return re.compile(_any_of(words))
+    except RecursionError:  # a word of a thousand characters: slower, but the same
+        return re.compile("|".join(map(re.escape, sorted(words, key=len, reverse=True))))
 
-    Words with a common start share it, so that a vocabulary of thousands stays fast.
+
+def _any_of(words: Iterable[str]) -> str:
+    """Return a pattern in which words with a common start share it.
+
+    A vocabulary of thousands stays fast that way.
     """
     tree: dict[str, Any] = {}
     for word in words:

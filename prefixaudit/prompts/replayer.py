@@ -160,7 +160,7 @@ class Replayer:
     @property
     def statistics(self) -> ReplayStatistics:
         """Return what was done so far."""
-        own = ReplayStatistics(**asdict(self._counts))
+        own = ReplayStatistics(**asdict(self._counts), notes=self._notes())
         if self._encoder is None:
             return own
         encoding = self._encoder.statistics
@@ -210,6 +210,22 @@ class Replayer:
                 max_characters=self.options.max_characters,
             )
         return self._renderer
+
+    def _notes(self) -> tuple[str, ...]:
+        notes = []
+        if self._counts.num_clock_prompts:
+            notes.append(
+                "the chat template prints the date: each prompt was rendered at its arrival, "
+                f"in {self.options.time_zone}"
+            )
+        if self._counts.num_null_content_prompts:
+            seen = {
+                "keep": "as null (the word None, where the template doesn't ask)",
+                "drop": "without it",
+                "empty": "as an empty text",
+            }[self.options.rules.null_content]
+            notes.append(f"messages whose content is null reached the template {seen}")
+        return tuple(notes)
 
     # --- one prompt
 

@@ -66,6 +66,8 @@ def prepare(
     for message in messages:
         if not isinstance(message, Mapping):
             raise Refusal("template-error", "a message of this chat isn't an object")
+        if type(message) is not dict:
+            message = dict(message)  # the renderer takes nothing else
         content = message.get("content", "")
         if content is None:
             has_null_content = True
