@@ -29,6 +29,7 @@ from prefixaudit.deployment import Deployment
 from prefixaudit.errors import UsageError
 
 if TYPE_CHECKING:
+    from prefixaudit.analysis.auditing import Auditing
     from prefixaudit.core.model import ModelSpec
 
 GeneratedSetting: TypeAlias = Literal["auto", "on", "off"]
@@ -88,6 +89,7 @@ def full_report(
     trace: BlockTrace,
     deployment: Deployment,
     setting: GeneratedSetting,
+    auditing: Auditing | None = None,
 ) -> Report:
     model = deployment.model
     kv_bytes = kv_bytes_per_token(deployment)
@@ -107,9 +109,14 @@ def full_report(
         depths = flops_by_depth(model, trace.block_size, int(full_blocks.max(initial=0)))
         per_request = figures.prefill_per_request(model, trace.num_prompt_tokens)
         prefill = float(per_request.sum())
+    own_trace: BlockTrace | None = None
+    if auditing is not None:
+        auditing.finish(trace, gathered.rows, capacity_blocks=capacity_blocks)
+        own_trace = auditing.own_trace
     simulated = simulate(
-        trace,
-        fields,
+        # Requests of one key share the nodes of `own_trace`: no field is left to tell them apart.
+        trace if own_trace is None else own_trace,
+        fields if own_trace is None else (),
         engine=engine,
         policy=deployment.engine_settings.get("eviction_policy"),
         capacity_blocks=capacity_blocks,
@@ -186,6 +193,14 @@ def full_report(
         notes=notes_for(gathered, trace, deployment, setting, fields, simulated),
         rows=_rows(gathered, trace, simulated.lookups, per_request, saved_per_request),
         incomplete=why_incomplete(gathered, trace.num_requests),
+        audit=None
+        if auditing is None
+        else auditing.report(
+            own=None if own_trace is None else (simulated.curve, simulated.lookups),
+            saved_flops=None
+            if model is None
+            else lambda tokens: float(saved_flops(model, tokens).sum()),
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from prefixaudit.chain import TraceBuilder
 from prefixaudit.core.prompt import Prompt
@@ -23,6 +23,9 @@ from prefixaudit.deployment import Deployment
 from prefixaudit.errors import IncompleteError
 from prefixaudit.logs import LogStream
 from prefixaudit.prompts import Replayer, ReplayRun, ReplayStatistics
+
+if TYPE_CHECKING:
+    from prefixaudit.analysis.auditing import Auditing
 
 BlockSizeOrigin = Literal["deployment", "engine", "trace", "assumed"]
 
@@ -173,8 +176,12 @@ def gather(
     *,
     cache_generated: bool,
     progress: Progress,
+    auditing: Auditing | None = None,
 ) -> Gathered:
-    """Read the log to its end and return its trace; `trace` is None where nothing was replayed."""
+    """Read the log to its end and return its trace; `trace` is None where nothing was replayed.
+
+    `auditing` is shown every prompt that the trace takes.
+    """
     builder: TraceBuilder | None = None
     block_size, origin = choose_block_size(deployment, None)
     trace_blocks = False
@@ -204,12 +211,16 @@ def gather(
             trace_blocks = isinstance(prompt.tokens, BlockHashes)
             block_size, origin = choose_block_size(deployment, prompt)
             builder = TraceBuilder(block_size=block_size, cache_generated=cache_generated)
+            if auditing is not None:
+                auditing.start(block_size)
         try:
             builder.add(prompt, len(rows))
         except IncompleteError as error:
             reason = str(error).removeprefix(f"{request.source}: ")
             skip(Skipped(source=request.source, kind="unfit-blocks", reason=reason), request)
             continue
+        if auditing is not None:
+            auditing.add(prompt, len(rows))
         rows.add(request, num_requests)
         num_requests += 1
         num_tokens += prompt.num_prompt_tokens

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from prefixaudit.analysis.gathering import (
     Gathered,
@@ -30,6 +30,9 @@ from prefixaudit.prompts import (
     replay_many,
 )
 
+if TYPE_CHECKING:
+    from prefixaudit.analysis.auditing import Auditing
+
 # A process takes about a second to start and replays a few megabytes a second.
 _BYTES_WORTH_A_PROCESS: Final = 32 << 20
 
@@ -39,13 +42,16 @@ class AnalysisOptions:
     """How a log is read and replayed.
 
     `trace_block_size` is the size in tokens of a trace's blocks, None: found from its records.
-    `jobs` None is as many processes as the log is worth, at most all cores.
+    `jobs` None is as many processes as the log is worth, at most all cores. `audit` False leaves
+    the audit out; `rule_folders` hold rules beside the own ones.
     """
 
     log_format: str | None = None
     trace_block_size: int | None = None
     cache_generated: Literal["auto", "on", "off"] = "auto"
     jobs: int | None = None
+    audit: bool = True
+    rule_folders: tuple[Path, ...] = ()
 
 
 class Quiet:
@@ -83,12 +89,27 @@ def analyse(
     options = options or AnalysisOptions()
     progress = progress or Quiet()
     check_capacity(deployment)
-    gathered = gather_logs(paths, deployment, options, progress)
+    auditing = _auditing(deployment, options)
+    gathered = gather_logs(paths, deployment, options, progress, auditing)
     setting = generated_setting(options, deployment)
     progress.stage("simulating the pool")
     if gathered.trace is None:
         return empty_report(gathered, deployment, setting)
-    return full_report(gathered, gathered.trace, deployment, setting)
+    return full_report(gathered, gathered.trace, deployment, setting, auditing)
+
+
+def _auditing(deployment: Deployment, options: AnalysisOptions) -> Auditing | None:
+    if not options.audit:
+        return None
+    from prefixaudit.analysis.auditing import Auditing
+
+    caches_answers = generated_setting(options, deployment) != "off"
+    return Auditing(
+        deployment,
+        cache_generated=caches_answers,
+        replay_options=replay_options_for(deployment, encode_generated=caches_answers),
+        rule_folders=options.rule_folders,
+    )
 
 
 def gather_logs(
@@ -96,6 +117,7 @@ def gather_logs(
     deployment: Deployment,
     options: AnalysisOptions,
     progress: Progress,
+    auditing: Auditing | None = None,
 ) -> Gathered:
     """Read and replay logs, or read an export back; the expensive half of `analyse`.
 
@@ -119,7 +141,14 @@ def gather_logs(
         jobs = _jobs(options, first, stream.num_bytes_total)
         return replay_many(items, deployment.model_dir, replay_options, jobs=jobs)
 
-    return gather(stream, deployment, replay, cache_generated=caches_answers, progress=progress)
+    return gather(
+        stream,
+        deployment,
+        replay,
+        cache_generated=caches_answers,
+        progress=progress,
+        auditing=auditing,
+    )
 
 
 def _is_trace_file(path: Path) -> bool:

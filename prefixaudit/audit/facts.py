@@ -60,42 +60,31 @@ def servers_of(deployment: Deployment) -> tuple[ServerFacts, ...]:
 def tiers_of(
     deployment: Deployment, *, block_size: int, capacity_blocks: int | None
 ) -> tuple[TierFacts, ...]:
-    """Return the deployment's tiers, a local pool first.
+    """Return the deployment's tiers, local pools first.
 
-    `block_size` and `capacity_blocks` are those of the log's pool; they hold where no tier is
-    listed. Where tiers are listed but no local pool, the engines' own pools are added.
+    `block_size` and `capacity_blocks` are those of the pool that the log is replayed in. They and
+    the deployment's engine hold where there is one server, whatever is listed: options win.
     """
+    servers = servers_of(deployment)
     listed = deployment.tiers
-    if any(tier.tier.kind == "local-pool" for tier in listed):
-        local = [tier for tier in listed if tier.tier.kind == "local-pool"]
-        return (*local, *(tier for tier in listed if tier.tier.kind != "local-pool"))
-    own: list[TierFacts] = []
-    for profile, names in _profiles(deployment):
+    local = [tier for tier in listed if tier.tier.kind == "local-pool"]
+    shared = [tier for tier in listed if tier.tier.kind != "local-pool"]
+    if len(servers) == 1:
+        profile = deployment.engine or servers[0].engine or generic_profile()
         if not profile.tiers:
-            continue
-        own.append(
-            TierFacts(
-                name="pool" if not own else f"pool of {names[0]}",
-                profile=profile,
-                tier=profile.tiers[0],
-                block_size=block_size,
-                servers=names,
-                capacity_blocks=capacity_blocks,
-            )
+            return tuple(listed)
+        own = TierFacts(
+            name=profile.tiers[0].name,
+            profile=profile,
+            tier=profile.tiers[0],
+            block_size=block_size,
+            servers=(servers[0].name,),
+            capacity_blocks=capacity_blocks,
+            settings=servers[0].settings,
+            location=servers[0].location,
         )
-    return (*own, *listed)
-
-
-def _profiles(deployment: Deployment) -> list[tuple[EngineProfile, tuple[str, ...]]]:
-    """Return each engine profile with the names of the servers that run it."""
-    names: dict[tuple[str, str | None], list[str]] = {}
-    profiles: dict[tuple[str, str | None], EngineProfile] = {}
-    for server in servers_of(deployment):
-        profile = server.engine or deployment.engine or generic_profile()
-        key = (profile.name, profile.version)
-        profiles.setdefault(key, profile)
-        names.setdefault(key, []).append(server.name)
-    return [(profiles[key], tuple(names[key])) for key in profiles]
+        return (own, *shared)
+    return (*local, *shared)
 
 
 def adapters_of(deployment: Deployment) -> tuple[AdapterFacts, ...]:

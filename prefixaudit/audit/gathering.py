@@ -89,6 +89,10 @@ class AuditGatherer:
         self, trace: BlockTrace, *, paths: Sequence[str], path: Int32Array, line: Int64Array
     ) -> AuditLog:
         """Return the log, given the main trace and where its requests stand (path, line)."""
+        if not self._server:  # a trace that was read back: its prompts never went by
+            self._builders, self._blind = [], []
+            self._server = array("i", [self._unnamed]) * trace.num_requests
+            self._public = array("q", [0]) * trace.num_requests
         server = np.array(self._server, dtype=np.int32)
         traces = (trace, *(builder.finish() for builder in self._builders))
         public = np.array(self._public, dtype=np.int64)

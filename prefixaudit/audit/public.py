@@ -5,28 +5,13 @@ Sharing inside a public prefix leaks nothing. Every beginning of a declared pref
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from prefixaudit.audit.sharing import field_codes
+from prefixaudit.core.report import PrefixProposal
 from prefixaudit.core.trace import BlockTrace, Int64Array
 from prefixaudit.pool.separate import numbered, separated, split_nodes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposedPrefix:
-    """A beginning that several tenants share, for a person to accept as public.
-
-    `hash` is the first 16 bytes, in hex, of the canonical digest of its last block: what
-    `[[public_prefixes]]` takes.
-    """
-
-    hash: str
-    num_tokens: int
-    num_tenants: int
-    num_requests: int
 
 
 def public_nodes(
@@ -68,11 +53,12 @@ def public_nodes(
 
 
 def propose_prefixes(
-    trace: BlockTrace, *, min_tenants: int, limit: int = 20
-) -> tuple[ProposedPrefix, ...]:
+    trace: BlockTrace, *, min_tenants: int, public_tokens: Int64Array, limit: int = 20
+) -> tuple[PrefixProposal, ...]:
     """Return the longest beginnings that `min_tenants` tenants or more share, most used first.
 
-    Only requests of known tenants count. Raises ValueError for fewer than 2 tenants.
+    Only requests of known tenants count, and only what lies beyond the declared `public_tokens`
+    (int64 [requests]) is proposed. Raises ValueError for fewer than 2 tenants.
     """
     if min_tenants < 2:
         raise ValueError(f"{min_tenants} tenants; expected 2 or more")
@@ -84,8 +70,7 @@ def propose_prefixes(
         return ()
     own, origin = separated(trace, np.zeros(num_nodes, dtype=np.int64), [numbered(codes)])
     passed = np.zeros(len(own.tree.parent), dtype=np.int64)
-    ends = own.node[known & (own.node >= 0)]
-    np.add.at(passed, ends, 1)
+    np.add.at(passed, own.node[known & (own.node >= 0)], 1)
     for node in range(len(passed) - 1, -1, -1):
         above = own.tree.parent[node]
         if above >= 0:
@@ -96,10 +81,18 @@ def propose_prefixes(
     goes_on = np.zeros(num_nodes, dtype=np.bool_)
     below = is_shared & (tree.parent >= 0)
     goes_on[tree.parent[below]] = True
-    found = np.flatnonzero(is_shared & ~goes_on)
+    readers = np.flatnonzero(trace.node >= 0)
+    declared = np.zeros(num_nodes, dtype=np.int64)
+    np.maximum.at(declared, trace.node[readers], public_tokens[readers])
+    for node in range(num_nodes - 1, -1, -1):
+        if tree.parent[node] >= 0:
+            declared[tree.parent[node]] = max(declared[tree.parent[node]], declared[node])
+    ends = (tree.depth_blocks + tree.num_blocks).astype(np.int64) * trace.block_size
+    is_new = declared < ends
+    found = np.flatnonzero(is_shared & ~goes_on & is_new)
     by_use = found[np.lexsort((-tree.depth_blocks[found], -num_requests[found]))]
     return tuple(
-        ProposedPrefix(
+        PrefixProposal(
             hash=_hash_of(trace, int(node)),
             num_tokens=int(tree.depth_blocks[node] + tree.num_blocks[node]) * trace.block_size,
             num_tenants=int(num_tenants[node]),

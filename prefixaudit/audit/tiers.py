@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from prefixaudit.audit.keys import content_of, isolation_of, number_forms, written_key
 from prefixaudit.audit.public import public_nodes
 from prefixaudit.audit.sharing import field_codes, rows_of, sharing_of
-from prefixaudit.core.audit import AuditLog, ServerFacts, TierFacts, TierReplay
+from prefixaudit.core.audit import AuditLog, ServerFacts, Sharing, TierFacts, TierReplay
+from prefixaudit.core.engine import MEDIA
 from prefixaudit.core.pool import HitCurve, Lookups
 from prefixaudit.core.trace import BlockTrace, Float64Array, Int64Array
 from prefixaudit.pool.lru import replay_lru
@@ -28,12 +29,14 @@ from prefixaudit.pool.separate import cut_first_blocks, numbered, separated
 class TierKeys:
     """The namespaces of a tier's requests (int64 [requests] each).
 
-    `first` and `rest` are of the key itself (`rest` refines `first`), with what keeps requests
-    apart beside it: the worker of a router, the times that a pool was emptied, processes.
+    `first` and `rest` are of the key itself (`rest` refines `first`), with `apart`: what keeps
+    requests apart beside the key, as the worker of a router, the times that a pool was emptied,
+    and processes of other models. `ignored_fields` can't differ within one process here.
     """
 
     first: Int64Array
     rest: Int64Array
+    apart: Int64Array
     ignored_fields: frozenset[str]
 
 
@@ -41,41 +44,39 @@ def replay_tiers(
     log: AuditLog, servers: Sequence[ServerFacts], tiers: Sequence[TierFacts]
 ) -> tuple[TierReplay, ...]:
     """Return the replay of each tier that the log can be read in the blocks of."""
-    replays = []
-    for tier in tiers:
-        trace = log.trace(tier.block_size, with_media=tier.tier.media_in_key)
-        if trace is not None and trace.num_requests:
-            replays.append(replay_tier(log, trace, servers, tier))
-    return tuple(replays)
+    return tuple(replay_tier(log, servers, tier) for tier in tiers if can_replay(log, tier))
+
+
+def can_replay(log: AuditLog, tier: TierFacts) -> bool:
+    """Say whether the log can be read in a tier's blocks, and has requests."""
+    trace = log.trace(tier.block_size, with_media=tier.tier.media_in_key)
+    return trace is not None and trace.num_requests > 0
+
+
+def trace_for(log: AuditLog, tier: TierFacts) -> BlockTrace:
+    """Return the trace in a tier's blocks, with media where its key has them."""
+    trace = log.trace(tier.block_size, with_media=tier.tier.media_in_key)
+    assert trace is not None, "the caller asked can_replay"
+    return trace
 
 
 def replay_tier(
-    log: AuditLog, trace: BlockTrace, servers: Sequence[ServerFacts], tier: TierFacts
+    log: AuditLog,
+    servers: Sequence[ServerFacts],
+    tier: TierFacts,
+    *,
+    keys: TierKeys | None = None,
+    own: tuple[HitCurve, Lookups] | None = None,
 ) -> TierReplay:
-    """Replay one tier; `trace` has its block size, and media where its key has them."""
-    keys = tier_keys(log, trace, tier)
+    """Replay one tier. `own` are its curve and lookups where they are known, `keys` its keys."""
+    trace = trace_for(log, tier)
+    keys = tier_keys(log, trace, tier) if keys is None else keys
     with_media = log.trace(tier.block_size)
     assert with_media is not None, "a trace without media has one with media beside it"
     members = pool_members(log, servers, tier)
-    curve, lookups = _pooled(separate_by_key(trace, keys), tier, members)
+    curve, lookups = _pooled(separate_by_key(trace, keys), tier, members) if own is None else own
     _, safe_lookups = _pooled(
         separate_safely(log, with_media, keys), tier, members, with_donors=False
-    )
-    process = process_fields(tier)
-    readers, _ = rows_of(lookups)
-    donors = lookups.donors
-    server = log.server
-    is_same_process = (server[readers] == server[donors]) & (
-        (server[readers] >= 0) | (len(servers) <= 1)
-    )
-    sharing = sharing_of(
-        trace,
-        lookups,
-        public_tokens=log.public_tokens,
-        constant_fields=process - log.changed_fields,
-        is_same_process=is_same_process,
-        key_fields=frozenset(tier.tier.key_fields),
-        media_trace=None if trace is with_media else with_media,
     )
     return TierReplay(
         tier=tier,
@@ -83,8 +84,75 @@ def replay_tier(
         trace=trace,
         lookups=lookups,
         safe_lookups=safe_lookups,
-        sharing=sharing,
+        sharing=_sharing(log, trace, servers, tier, lookups),
         curve=curve,
+    )
+
+
+def sharing_with(
+    replay: TierReplay, servers: Sequence[ServerFacts], fields: Sequence[str]
+) -> Sharing:
+    """Return who would share with whom if identity fields (or `media`) were added to a tier's key.
+
+    Fields are added to every block, as their values.
+    """
+    log, tier = replay.log, replay.tier
+    trace = replay.trace
+    if MEDIA in fields:
+        with_media = log.trace(tier.block_size)
+        assert with_media is not None, "a trace without media has one with media beside it"
+        trace = with_media
+    keys = tier_keys(log, trace, tier)
+    first, rest = keys.first, keys.rest
+    for name in fields:
+        if name != MEDIA:
+            codes = field_codes(trace.identities, name)[trace.identity]
+            first = numbered(first, codes)
+    keys = replace(keys, first=first, rest=numbered(first, rest))
+    members = pool_members(log, servers, tier)
+    _, lookups = _pooled(separate_by_key(trace, keys), tier, members)
+    return _sharing(log, trace, servers, tier, lookups)
+
+
+def safe_hits(
+    log: AuditLog, servers: Sequence[ServerFacts], tier: TierFacts, *, capacity_blocks: int | None
+) -> Int64Array:
+    """Return the safely cached tokens of each request (int64) in a tier of another capacity."""
+    keys = tier_keys(log, trace_for(log, tier), tier)
+    with_media = log.trace(tier.block_size)
+    assert with_media is not None, "a trace without media has one with media beside it"
+    _, lookups = _pooled(
+        separate_safely(log, with_media, keys),
+        replace(tier, capacity_blocks=capacity_blocks),
+        pool_members(log, servers, tier),
+        with_donors=False,
+    )
+    return lookups.num_cached_tokens
+
+
+def _sharing(
+    log: AuditLog,
+    trace: BlockTrace,
+    servers: Sequence[ServerFacts],
+    tier: TierFacts,
+    lookups: Lookups,
+) -> Sharing:
+    with_media = log.trace(tier.block_size)
+    process = process_fields(tier)
+    readers, _ = rows_of(lookups)
+    donors = lookups.donors
+    server = log.server
+    is_same_process = (server[readers] == server[donors]) & (
+        (server[readers] >= 0) | (len(servers) <= 1)
+    )
+    return sharing_of(
+        trace,
+        lookups,
+        public_tokens=log.public_tokens,
+        constant_fields=process - log.changed_fields,
+        is_same_process=is_same_process,
+        key_fields=frozenset(tier.tier.key_fields),
+        media_trace=None if trace is with_media else with_media,
     )
 
 
@@ -126,6 +194,7 @@ def tier_keys(log: AuditLog, trace: BlockTrace, tier: TierFacts) -> TierKeys:
     return TierKeys(
         first=first,
         rest=numbered(first, written.rest[trace.identity]),
+        apart=apart,
         ignored_fields=ignored,
     )
 

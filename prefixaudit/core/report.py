@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from prefixaudit.core.finding import Finding
 from prefixaudit.core.pool import Lookups
 from prefixaudit.core.request import Skipped
 from prefixaudit.core.trace import Float64Array, Int64Array
@@ -206,6 +207,96 @@ class RequestRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FieldGap:
+    """What a key lets through for want of one field: readers, tokens, and (reader, donor) pairs.
+
+    `field` is an identity field or `media`.
+    """
+
+    field: str
+    num_requests: int
+    num_tokens: int
+    num_pairs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierFigures:
+    """Hits of one tier under its own key, and how many of them are safe.
+
+    num_safe_cached_tokens  hits under the key refined by the complete identity
+    num_unsafe_requests, num_unsafe_tokens  served from a donor of another identity: all tokens
+                            where the content differs, those outside of public prefixes where only
+                            who may observe the reuse does
+    gaps                    fields that the key lacks, by what each lets through
+    smallest_closing_fields the fewest fields whose addition to the key lets nothing through
+    """
+
+    name: str
+    kind: str
+    engine: str
+    block_size: int
+    capacity_blocks: int | None
+    servers: tuple[str, ...]
+    num_cached_tokens: int
+    token_hit_rate: float | None
+    num_safe_cached_tokens: int
+    safe_token_hit_rate: float | None
+    num_unsafe_requests: int
+    num_unsafe_tokens: int
+    gaps: tuple[FieldGap, ...]
+    smallest_closing_fields: tuple[str, ...]
+
+
+IsolationPolicy: TypeAlias = Literal[
+    "shared", "public-prefix-shared", "trust-domain", "tenant", "user"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsolationRow:
+    """What the own pool would hit if reuse were kept within `policy`; content keeps apart always.
+
+    `num_requests_unknown` have no such field: they are one group.
+    """
+
+    policy: IsolationPolicy
+    num_groups: int
+    num_requests_unknown: int
+    num_cached_tokens: int
+    token_hit_rate: float | None
+    prefill_flops_saved: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefixProposal:
+    """A beginning that several tenants share, for a person to declare public by its `hash`."""
+
+    hash: str
+    num_tokens: int
+    num_tenants: int
+    num_requests: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditReport:
+    """What the audit found. `findings` come most severe first; `safe_*` are the own pool's.
+
+    `notes` say what could not be audited and why.
+    """
+
+    num_rules: int
+    findings: tuple[Finding, ...]
+    tiers: tuple[TierFigures, ...]
+    safe_this_pool_tokens: int | None
+    safe_endless_pool_tokens: int | None
+    num_cross_tenant_private_tokens: int
+    isolation: tuple[IsolationRow, ...]
+    proposed_public_prefixes: tuple[PrefixProposal, ...]
+    num_public_tokens: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """The result of `analyse`.
 
@@ -233,6 +324,7 @@ class Report:
     notes: tuple[str, ...]
     rows: RequestRows
     incomplete: str | None = None
+    audit: AuditReport | None = None
 
     @property
     def exit_code(self) -> int:

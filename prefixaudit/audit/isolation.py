@@ -1,0 +1,95 @@
+"""The isolation tax: what a pool would hit if reuse were kept within tenants, domains or users.
+
+Content always keeps apart; each policy says who may reuse whose blocks. The salts of the log play
+no part: a policy is what a gateway would do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefixaudit.audit.keys import content_of, number_forms, owner_of
+from prefixaudit.audit.public import public_nodes
+from prefixaudit.core.audit import AuditLog, TierFacts
+from prefixaudit.core.identity import Identity
+from prefixaudit.core.report import IsolationPolicy, IsolationRow
+from prefixaudit.core.trace import BlockTrace, Int64Array
+from prefixaudit.core.unknown import UNKNOWN
+from prefixaudit.pool.lru import replay_lru
+from prefixaudit.pool.separate import numbered, separated
+
+
+def isolation_table(
+    log: AuditLog,
+    tier: TierFacts,
+    *,
+    apart: Int64Array,
+    ignored_fields: frozenset[str],
+    saved_flops: Callable[[Int64Array], float] | None,
+) -> tuple[IsolationRow, ...]:
+    """Return a row for each policy whose fields the log knows, the most open one first.
+
+    apart        int64 [requests]: what keeps requests apart in any case (servers, emptied pools)
+    saved_flops  FLOPs that the cached tokens of all requests (int64 [requests]) spare
+    """
+    trace = log.trace(tier.block_size)
+    if trace is None:
+        return ()
+    identities = trace.identities
+    content = number_forms(content_of(identity, ignored_fields) for identity in identities)
+    shared = numbered(apart, content[trace.identity])
+    tenants = number_forms(identity.tenant for identity in identities)[trace.identity]
+    total = int(trace.num_prompt_tokens.sum())
+
+    def known(*names: str) -> int:
+        """Return how many requests have one of the fields."""
+        has = [any(getattr(i, name) is not UNKNOWN for name in names) for i in identities]
+        return int(np.array(has, dtype=np.bool_)[trace.identity].sum())
+
+    def row(policy: IsolationPolicy, own: BlockTrace, groups: Int64Array, names: str) -> None:
+        _, lookups = replay_lru(
+            own,
+            np.zeros(own.num_requests, dtype=np.int32),
+            capacity_blocks=tier.capacity_blocks,
+            min_recomputed_tokens=tier.profile.min_recomputed_tokens,
+            flops_by_depth=None,
+            with_donors=False,
+        )
+        cached = lookups.num_cached_tokens
+        num_cached = int(cached.sum())
+        rows.append(
+            IsolationRow(
+                policy=policy,
+                num_groups=len(np.unique(groups)),
+                num_requests_unknown=trace.num_requests - known(*names.split()) if names else 0,
+                num_cached_tokens=num_cached,
+                token_hit_rate=num_cached / total if total else None,
+                prefill_flops_saved=None if saved_flops is None else saved_flops(cached),
+            )
+        )
+
+    rows: list[IsolationRow] = []
+    same: NDArray[np.int64] = np.zeros(len(trace.tree.parent), dtype=np.int64)
+    row("shared", separated(trace, same, [shared])[0], np.zeros(1, dtype=np.int64), "")
+    if not known("tenant", "trust_domain"):
+        return ()
+    if log.public_tokens.any() and known("tenant"):
+        cut, is_public = public_nodes(trace, log.public_tokens)
+        private = numbered(shared, tenants)
+        own = separated(cut, (~is_public).astype(np.int64), [shared, private])[0]
+        row("public-prefix-shared", own, tenants, "tenant")
+    forms: list[tuple[IsolationPolicy, str, Callable[[Identity], object]]] = [
+        ("tenant", "tenant", lambda identity: identity.tenant),
+        ("user", "user", lambda identity: (identity.tenant, identity.user)),
+    ]
+    if any(isinstance(identity.trust_domain, str) for identity in identities):
+        forms.insert(0, ("trust-domain", "trust_domain tenant", owner_of))
+    for policy, names, form in forms:
+        if known(*names.split()):
+            groups = number_forms(form(identity) for identity in identities)[trace.identity]
+            own = separated(trace, same, [numbered(shared, groups)])[0]
+            row(policy, own, groups, names)
+    return tuple(rows)
