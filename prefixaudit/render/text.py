@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 
 from prefixaudit.core.report import (
     CurveMark,
     CurvePoint,
     Hits,
+    ReadFile,
     Renderer,
     RenderOptions,
     Report,
@@ -58,13 +60,7 @@ class _Text:
     # What was read, and under what it was replayed.
     def _header(self) -> Iterator[str]:
         report, log = self.report, self.report.log
-        files = [
-            f"{printable(file.path)} ({file.format}{_size(file.num_bytes)})"
-            for file in log.files[:3]
-        ]
-        if len(log.files) > 3:
-            files.append(f"{len(log.files) - 3:,} more files")
-        names = ", ".join(files) or "no files"
+        names = _files_in_short(log.files)
         yield from self._wrapped(f"prefixaudit {report.version} · {names}")
         parts = [_plural(log.num_requests, "request")]
         if log.num_tenants is not None:
@@ -327,6 +323,24 @@ class _Text:
 
     def _mark(self, text: str) -> str:
         return f"\x1b[36m{text}\x1b[0m" if self.colour else text
+
+
+def _files_in_short(files: Sequence[ReadFile]) -> str:
+    """Name one or two files, or count more of them by the folder that holds them all."""
+    if len(files) <= 2:
+        return (
+            ", ".join(
+                f"{printable(file.path)} ({file.format}{_size(file.num_bytes)})" for file in files
+            )
+            or "no files"
+        )
+    formats = ", ".join(sorted({file.format for file in files}))
+    sizes = [file.num_bytes for file in files]
+    known = [size for size in sizes if size is not None]
+    total = sum(known) if len(known) == len(sizes) else None
+    folders = {str(PurePath(file.path).parent) for file in files}
+    place = f"in {folders.pop()}" if len(folders) == 1 else f"in {len(folders):,} folders"
+    return f"{len(files):,} files {printable(place)} ({formats}{_size(total)})"
 
 
 def _unknown_sentence(field: UnknownField, total: int) -> str:
