@@ -10,6 +10,7 @@ pool        how many blocks fit, as a range
 hardware    GPUs and tiers (hardware.toml)
 time        seconds of a prefill, as a range
 savings     what a hit saves in seconds; when a fetch is worth it
+log_times   the same over a whole log
 position    the position encoding as identity; when KV depends on the prompt's length
 estimate    all of it for one prompt
 """

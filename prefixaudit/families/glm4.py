@@ -1,6 +1,6 @@
 """GLM-4 (dense) and GLM-4.5 to 4.7 (experts): half of each head is rotated.
 
-Source: transformers 5.24, models/glm, models/glm4, models/glm4_moe.
+Source: transformers 5.24, models/glm, glm4, glm4_moe, glm4v_moe.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from prefixaudit.families._rotary import position_encoding, rotary
 def _describe(config: Config) -> ModelSpec:
     hidden = config.hidden_size
     mixer = attention(config)
-    has_experts = config.model_type.startswith("glm4_moe")
+    has_experts = config.model_type in ("glm4_moe", "glm4v_moe_text")
     vectors = attention_vectors(
         mixer,
         hidden,
@@ -63,7 +63,7 @@ _GLM = {
 }
 
 FAMILY = ModelFamily(
-    title="GLM-4, GLM-Z1, GLM-4.5, 4.6 and 4.7",
+    title="GLM-4, GLM-Z1, GLM-4.5, 4.5V, 4.6 and 4.7",
     model_types={
         "glm": _GLM,
         "glm4": _GLM,
@@ -84,7 +84,23 @@ FAMILY = ModelFamily(
             "first_k_dense_replace": 1,
             "use_qk_norm": False,
         },
+        "glm4v_moe_text": {
+            **_GLM,
+            "vocab_size": 151_424,
+            "intermediate_size": 10_944,
+            "num_hidden_layers": 46,
+            "num_attention_heads": 96,
+            "num_key_value_heads": 8,
+            "head_dim": None,
+            "max_position_embeddings": 65_536,
+            "moe_intermediate_size": 1408,
+            "num_experts_per_tok": 8,
+            "n_shared_experts": 1,
+            "n_routed_experts": 128,
+            "first_k_dense_replace": 1,
+        },
     },
     describe=_describe,
     aliases={"num_local_experts": "n_routed_experts"},
+    containers={"glm4v_moe": "glm4v_moe_text"},
 )

@@ -1,6 +1,7 @@
-"""Llama and the decoders that are Llama in all but name: dense, full attention, gated MLP.
+"""Llama and the decoders that are Llama in all but name: dense, full attention.
 
-Source: transformers 5.24, models/llama (LlamaConfig, LlamaForCausalLM).
+Arcee's MLP has no gate; Seed-OSS biases q, k and v but not o; Hunyuan normalizes queries and keys.
+Source: transformers 5.24, models/llama, granite, seed_oss, arcee, hunyuan_v1_dense.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ from prefixaudit.families._rotary import position_encoding, rotary
 def _describe(config: Config) -> ModelSpec:
     hidden = config.hidden_size
     mixer = attention(config)
-    width = config.integer("intermediate_size")
+    mlp = DenseMlp(width=config.integer("intermediate_size"), gated=config.model_type != "arcee")
     bias = config.flag("attention_bias")
-    vectors = 2 * hidden + attention_vectors(mixer, hidden, qkv_bias=bias, output_bias=bias)
-    if config.flag("mlp_bias"):
-        vectors += mlp_bias_vectors(width, hidden)
-    layer = LayerSpec(
-        mixers=(mixer,), feed_forward=(DenseMlp(width=width),), num_vector_parameters=vectors
+    vectors = 2 * hidden + attention_vectors(
+        mixer,
+        hidden,
+        qkv_bias=bias,
+        output_bias=config.flag("attention_out_bias", default=bias),
+        norms="head" if config.model_type == "hunyuan_v1_dense" else "none",
     )
+    if config.flag("mlp_bias"):
+        vectors += mlp_bias_vectors(mlp.width, hidden, gated=mlp.gated)
+    layer = LayerSpec(mixers=(mixer,), feed_forward=(mlp,), num_vector_parameters=vectors)
     embedding = rotary(config, head_dim=mixer.head_dim, theta=10_000.0)
     return model(
         config,
@@ -47,7 +52,30 @@ _LLAMA = {
 }
 
 FAMILY = ModelFamily(
-    title="Llama 1 to 3.3, Granite (dense)",
-    model_types={"llama": _LLAMA, "granite": _LLAMA},
+    title="Llama 1 to 3.3, Granite (dense), Seed-OSS, Arcee, Hunyuan (dense)",
+    model_types={
+        "llama": _LLAMA,
+        "granite": _LLAMA,
+        "seed_oss": {
+            **_LLAMA,
+            "vocab_size": 155_136,
+            "intermediate_size": 27_648,
+            "num_hidden_layers": 64,
+            "num_attention_heads": 80,
+            "num_key_value_heads": 8,
+            "max_position_embeddings": 524_288,
+            "attention_bias": True,
+            "attention_out_bias": False,
+            "head_dim": 128,
+        },
+        "arcee": {
+            **_LLAMA,
+            "hidden_size": 2560,
+            "intermediate_size": 18_432,
+            "max_position_embeddings": 4096,
+        },
+        "hunyuan_v1_dense": {name: value for name, value in _LLAMA.items() if name != "mlp_bias"}
+        | {"vocab_size": 290_943},
+    },
     describe=_describe,
 )

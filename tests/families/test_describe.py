@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from prefixaudit.core.model import Attention, ModelSpec
 from prefixaudit.core.unknown import UNKNOWN
@@ -226,8 +228,8 @@ def test_every_type_with_its_class_defaults_alone_is_described_or_refused_in_wor
         except ConfigurationError as error:
             refused[model_type] = str(error)
 
-    # Their classes have no default for experts a token, or for the kinds of layers.
-    assert set(refused) == {"deepseek_v2", "lfm2_moe"}
+    # Their classes have no default for experts, experts a token, or the kinds of layers.
+    assert set(refused) == {"deepseek_v2", "dots1", "lfm2_moe"}
     assert all("config.json: `" in message for message in refused.values())
 
 
@@ -247,3 +249,47 @@ def test_golden_of_a_nested_model_is_untied_as_its_text_part() -> None:
         "text_config": {**config["text_config"], "tie_word_embeddings": False},
     }
     assert not describe(saved).tied_embeddings
+
+
+CONFIGS = [config for _, config, _ in golden_records()]
+FIELDS = sorted(
+    {name for config in CONFIGS for name in {**config, **config.get("text_config", {})}}
+    | {"rope_scaling", "rope_parameters", "per_layer_config", "linear_attn_config", "layer_types"}
+)
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 10**13)
+    | st.floats()
+    | st.sampled_from(["", "auto", "yarn", "longrope", "full_attention", "MEM*"]),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["rope_type", "type", "factor", "rope_theta", "full_attention", "0"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=6,
+)
+
+
+@given(
+    config=st.sampled_from(CONFIGS),
+    changes=st.dictionaries(st.sampled_from(FIELDS), json_values, min_size=1, max_size=3),
+)
+@settings(max_examples=300, deadline=None)
+def test_any_field_with_any_value_is_described_or_refused_in_words(
+    config: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    text = config.get("text_config")
+    changed = {**config, "text_config": {**text, **changes}} if text else {**config, **changes}
+
+    refusals = []
+    for reader in (describe, describe_cache):
+        try:
+            reader(changed)
+        except ConfigurationError as error:
+            refusals.append(str(error))
+
+    assert all(message.startswith("config.json: ") for message in refusals)

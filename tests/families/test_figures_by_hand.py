@@ -60,7 +60,7 @@ MLP = 2 * 6 * 64 * 96
     [
         "llama", "granite", "mistral", "qwen2", "qwen3", "phi3", "smollm3", "gemma", "gemma2",
         "gemma3_text", "olmo2", "olmo3", "cohere", "cohere2", "exaone4", "glm", "glm4", "ernie4_5",
-        "ministral3", "qwen3_vl_text",
+        "ministral3", "qwen3_vl_text", "seed_oss", "hunyuan_v1_dense",
     ],
 )  # fmt: skip
 def test_dense_families_cost_their_projections_and_mlps(model_type: str) -> None:
@@ -80,6 +80,7 @@ def test_dense_families_cost_their_projections_and_mlps(model_type: str) -> None
         ("gpt_oss", {"num_local_experts": 8, "num_experts_per_tok": 2}),
         ("minimax_m2", {"num_local_experts": 8, "num_experts_per_tok": 2}),
         ("granitemoe", {"num_local_experts": 8}),
+        ("olmoe", {"num_experts": 8, "num_experts_per_tok": 2}),
         ("qwen3_moe", {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 96}),
         (
             "ernie4_5_moe",
@@ -107,6 +108,26 @@ def test_experts_cost_those_that_a_token_passes(model_type: str, fields: dict[st
 
     assert flops["experts"] == 2 * MLP
     assert flops["router"] == 2 * 2 * 64 * 8
+
+
+@pytest.mark.parametrize("model_type", ["arcee", "nemotron"])
+def test_mlps_without_a_gate_cost_two_thirds(model_type: str) -> None:
+    flops = prefill_flops(describe({"model_type": model_type, **SMALL}), 1, 0)
+
+    assert flops["dense_mlp"] == MLP * 2 // 3
+
+
+def test_dots_has_dense_layers_first_and_shared_experts() -> None:
+    fields = {
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 2,
+        "n_shared_experts": 1,
+        "moe_intermediate_size": 96,
+        "first_k_dense_replace": 1,
+    }
+    flops = prefill_flops(describe({"model_type": "dots1", **SMALL, **fields}), 1, 0)
+
+    assert (flops["dense_mlp"], flops["experts"], flops["shared"]) == (MLP // 2, MLP, MLP // 2)
 
 
 def test_latent_attention_caches_one_latent_whatever_its_heads() -> None:
