@@ -164,7 +164,7 @@ def _engine_log(path: Path | None) -> EngineLog | None:
 
 
 def as_json(estimate: CostEstimate) -> str:
-    """Return the estimate as indented JSON; FLOPs are whole numbers."""
+    """Return the estimate as indented JSON, as schemas/cost.schema.json describes it."""
     values = {
         "schema_version": SCHEMA_VERSION,
         "model": {

@@ -106,25 +106,26 @@ def lookup_s(num_prompt_tokens: NDArray[np.integer], *, block_size: int) -> Seco
 
 
 def fetch_s(model: TimeModel, num_cached_tokens: NDArray[np.integer], tier: Tier) -> Seconds:
-    """Return the seconds of bringing cached blocks into the GPUs; each rank fetches its own."""
-    per_token = kv_bytes_per_token(
+    """Return the seconds of bringing cached blocks into the GPUs.
+
+    Over the host link each rank brings its own share. Other tiers are shared by the ranks: at best
+    each byte comes once, at worst every rank fetches what it holds, copies of latents and of few
+    heads included.
+    """
+    per_rank = kv_bytes_per_token(
         model.spec, kv_cache_dtype=model.kv_cache_dtype, tensor_parallel=model.tensor_parallel
     )
-    slow, fast = _rank_bandwidth(model, tier)
-    sizes = np.asarray(num_cached_tokens, dtype=np.float64) * per_token
-    is_fetched = sizes > 0
-    return Seconds(
-        lo=np.where(is_fetched, sizes / fast + tier.fixed_s[0], 0.0),
-        hi=np.where(is_fetched, sizes / slow + tier.fixed_s[1], 0.0),
-    )
-
-
-def _rank_bandwidth(model: TimeModel, tier: Tier) -> tuple[float, float]:
-    """Return the bytes a second of one rank: each GPU has its host link, but shares other tiers."""
     slow, fast = tier.bandwidth(model.gpu)
-    if tier.host_link_share is not None:
-        return slow, fast
-    return slow / model.tensor_parallel, fast / model.tensor_parallel
+    least, most = per_rank, per_rank
+    if tier.host_link_share is None:
+        least = kv_bytes_per_token(model.spec, kv_cache_dtype=model.kv_cache_dtype)
+        most = per_rank * model.tensor_parallel
+    tokens = np.asarray(num_cached_tokens, dtype=np.float64)
+    is_fetched = tokens > 0
+    return Seconds(
+        lo=np.where(is_fetched, tokens * least / fast + tier.fixed_s[0], 0.0),
+        hi=np.where(is_fetched, tokens * most / slow + tier.fixed_s[1], 0.0),
+    )
 
 
 def break_even_bandwidth(

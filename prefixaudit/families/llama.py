@@ -52,7 +52,7 @@ _LLAMA = {
 }
 
 FAMILY = ModelFamily(
-    title="Llama 1 to 3.3, Granite (dense), Seed-OSS, Arcee, Hunyuan (dense)",
+    title="Llama 1 to 3.3, Granite, Seed-OSS, Arcee, Hunyuan",
     model_types={
         "llama": _LLAMA,
         "granite": _LLAMA,

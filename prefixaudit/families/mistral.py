@@ -73,7 +73,7 @@ _MISTRAL = {
 }
 
 FAMILY = ModelFamily(
-    title="Mistral 7B, Nemo, Small and Large, Ministral, Devstral, Pixtral's text part",
+    title="Mistral, Ministral, Devstral, Pixtral",
     model_types={
         "mistral": _MISTRAL,
         "ministral": _MISTRAL,

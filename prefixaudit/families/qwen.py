@@ -83,7 +83,7 @@ _QWEN2_VL = {
 _QWEN3 = {**_QWEN2, "head_dim": 128, "attention_bias": False}
 
 FAMILY = ModelFamily(
-    title="Qwen2, Qwen2.5, QwQ and Qwen3 (dense), with vision",
+    title="Qwen2, Qwen2.5, QwQ and Qwen3 (dense)",
     model_types={
         "qwen2": _QWEN2,
         "qwen2_vl_text": _QWEN2_VL,

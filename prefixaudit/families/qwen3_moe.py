@@ -65,7 +65,7 @@ _QWEN3_MOE = {
 }
 
 FAMILY = ModelFamily(
-    title="Qwen3-30B-A3B, Qwen3-235B-A22B, Qwen3-Coder, Qwen3-VL-MoE",
+    title="Qwen3 with experts, Qwen3-Coder, Qwen3-VL-MoE",
     model_types={
         "qwen3_moe": _QWEN3_MOE,
         "qwen3_vl_moe_text": {

@@ -6,6 +6,7 @@ cases are compared as integers: both closed forms, what the counter measured whe
 that it equals the square form, and the attention measured token by token. Differences that the
 file documents (`meta.known_differences`, a case's `square_differences`) are left out component by
 component; where the reference runs every local expert, that multiple is compared instead.
+`rope_length_dependence` says by measurement which rotary types tie keys to the prompt's length.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 from prefixaudit.core.model import Attention, Mixer, ModelSpec
 from prefixaudit.cost.flops import Form, prefill_flops, saved_flops, total_flops
 from prefixaudit.cost.memory import kv_bytes_per_token, kv_elements_per_token, state_elements
+from prefixaudit.cost.position import length_dependence
 from prefixaudit.cost.weights import num_parameters
 from prefixaudit.errors import ConfigurationError
 from prefixaudit.families import describe
@@ -40,6 +42,8 @@ def _verify(file: GoldenFile, tally: Tally) -> None:
     for part in ("small", "real"):
         for name, record in file.data.get(part, {}).items():
             _verify_record(file, tally, f"{part} {name}", record, known)
+    for name, record in file.data.get("rope_length_dependence", {}).items():
+        _verify_rotary(tally, name, record)
 
 
 def _verify_record(
@@ -71,6 +75,27 @@ def _verify_record(
     for case in record["cases"]:
         tally.case(f"{name} n={case['n']} c={case['c']}")
         _verify_case(tally, spec, case, config, has_token_by_token=has_token_by_token)
+
+
+def _verify_rotary(tally: Tally, name: str, record: Mapping[str, Any]) -> None:
+    """Compare whether a rotary type's keys changed with length with what it is marked as."""
+    tally.case(f"rotary {name}")
+    scaling: dict[str, Any] = {"rope_type": name, "factor": 4.0}
+    if record["original"] is not None:
+        scaling["original_max_position_embeddings"] = record["original"]
+    config = {
+        "model_type": "llama",
+        "max_position_embeddings": record["max_position_embeddings"],
+        "rope_parameters": scaling,
+    }
+    found = length_dependence(describe(config), engine="transformers")
+    changes = record["max_abs_diff_of_first_16_keys_vs_length_32"]
+    depends = any(change != 0 for change in changes.values())
+    tally.equal("prefix depends on length", depends, found.rule != "config-only")
+    tally.equal("two chunks equal one pass", record["chunked_vs_single_pass"] == 0, found.is_safe)
+    if depends:
+        longest = max(int(length) for length, change in changes.items() if change == 0)
+        tally.equal("longest length without a change", longest, found.threshold_tokens)
 
 
 def _published(path: Path, name: str) -> dict[str, Any] | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from prefixaudit.cli import run
 
 CONFIGS = Path(__file__).parent.parent / "data" / "model-configs"
+SCHEMAS = Path(__file__).parent.parent.parent / "prefixaudit" / "schemas"
 LLAMA = str(CONFIGS / "llama-3.1-8b")
 
 
@@ -58,6 +60,28 @@ def test_json_has_exact_flops(capsys: pytest.CaptureFixture[str]) -> None:
     assert values["flops"]["saved"] == values["flops"]["cold_total"] - values["flops"]["hit_total"]
     assert values["pool"]["source"] == "estimate"
     assert values["times"]["prefill_cold_s"][0] < values["times"]["prefill_cold_s"][1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--cached", "100", "--gpu", "l40s", "--tier", "nvme", "--usd-per-gpu-hour", "1"),
+        ("--cached", "8191", "--gpu", "b300", "--lora-rank", "16", "--engine", "sglang"),
+    ],
+)
+def test_json_matches_its_schema(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    schema = json.loads((SCHEMAS / "cost.schema.json").read_text())
+
+    for name in ("llama-3.1-8b", "phi-3.5-mini-instruct", "qwen3.5-27b"):
+        path = str(CONFIGS / name)
+        if name == "qwen3.5-27b" and "l40s" in arguments:
+            continue  # 54 GB of weights in 48 GB
+        text = output(capsys, "cost", path, "--format", "json", *arguments)
+
+        jsonschema.validate(json.loads(text), schema)
 
 
 def test_engine_log_counts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from prefixaudit.cost.hardware import find_gpu, find_tier
-from prefixaudit.cost.savings import break_even_bandwidth, break_even_tokens, hit_times
+from prefixaudit.cost.savings import (
+    break_even_bandwidth,
+    break_even_tokens,
+    fetch_s,
+    hit_times,
+)
 from prefixaudit.cost.time import ComputeType, TimeModel
 from prefixaudit.families import describe
 
@@ -90,6 +95,17 @@ def test_hit_saves_prefill_less_fetch() -> None:
     assert fetched.fetch.lo[0] == pytest.approx(size / 54.4e9 + 0.012)
     assert fetched.fetch.hi[0] == pytest.approx(size / 25.6e9 + 0.015)
     assert fetched.saved.hi[0] == pytest.approx(local.saved.hi[0] - fetched.fetch.lo[0])
+
+
+def test_copies_of_latents_are_fetched_once_at_best_and_by_every_rank_at_worst() -> None:
+    times = model("deepseek-v3", gpu="h200", ranks=8)
+    tier = find_tier("remote-100g")
+
+    fetched = fetch_s(times, np.array([1000]), tier)
+
+    # 70,272 bytes a token, the same on each of 8 ranks; 6 to 10.5 GB/s for all of them.
+    assert fetched.lo[0] == pytest.approx(70_272_000 / 10.5e9 + 0.012)
+    assert fetched.hi[0] == pytest.approx(8 * 70_272_000 / 6e9 + 0.025)
 
 
 def test_lookup_and_overhead_are_in_both_times_to_first_token() -> None:

@@ -29,8 +29,8 @@ def test_all_goldens_are_equal(tmp_path: Path) -> None:
     report = verified(tmp_path, load_goldens())
 
     (row,) = report.kinds
-    # 24 small configs of 7 cases, 19 published ones of 3.
-    assert (row.num_cases, row.num_mismatches) == (24 * 7 + 19 * 3, 0)
+    # 24 small configs of 7 cases, 19 published ones of 3, and six rotary types.
+    assert (row.num_cases, row.num_mismatches) == (24 * 7 + 19 * 3 + 6, 0)
     assert report.is_complete
 
 
@@ -108,6 +108,21 @@ def test_unknown_types_and_missing_configs_are_named_not_passed(tmp_path: Path) 
     reasons = " ".join(item.reason for item in report.not_reproduced)
     assert "unknown model type 'lama'" in reasons
     assert "model-configs/gone/config.json" in reasons
+
+
+@pytest.mark.parametrize(("name", "changed"), [("yarn", 0.5), ("dynamic", 0.0)])
+def test_rotary_type_that_changes_otherwise_is_found(
+    tmp_path: Path, name: str, changed: float
+) -> None:
+    data = {**only("llama3-gqa"), "rope_length_dependence": {}}
+    record = copy.deepcopy(load_goldens()["rope_length_dependence"][name])
+    changes = record["max_abs_diff_of_first_16_keys_vs_length_32"]
+    record["max_abs_diff_of_first_16_keys_vs_length_32"] = {
+        length: changed if int(length) > 64 else 0.0 for length in changes
+    }
+    data["rope_length_dependence"][name] = record
+
+    assert verified(tmp_path, data).num_mismatches >= 1
 
 
 def test_folder_names_do_not_lead_out(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ def _table() -> Table:
     return Table(
         heads=("family", "what it is", "model types"),
         rows=tuple(
-            (name, FAMILIES[name].title, ", ".join(sorted(FAMILIES[name].model_types)))
-            for name in FAMILIES.names
+            (name, family.title, ", ".join(sorted((*family.model_types, *family.containers))))
+            for name, family in FAMILIES.items()
         ),
     )
 
