@@ -11,7 +11,7 @@ import prefixaudit
 from prefixaudit.analysis import figures
 from prefixaudit.analysis.gathering import Compared, Gathered, choose_block_size
 from prefixaudit.analysis.notes import notes_for
-from prefixaudit.analysis.simulating import simulate
+from prefixaudit.analysis.simulating import lookups_at, simulate
 from prefixaudit.core.identity import CONTENT_FIELDS
 from prefixaudit.core.pool import HitRates, Lookups
 from prefixaudit.core.report import (
@@ -200,6 +200,12 @@ def full_report(
             saved_flops=None
             if model is None
             else lambda tokens: float(saved_flops(model, tokens).sum()),
+            pool=lambda separated: lookups_at(
+                separated,
+                engine=engine,
+                policy=deployment.engine_settings.get("eviction_policy"),
+                capacity_blocks=capacity_blocks,
+            ),
         ),
     )
 

@@ -24,6 +24,7 @@ from prefixaudit.audit.isolation import isolation_table
 from prefixaudit.audit.public import propose_prefixes
 from prefixaudit.audit.rules import load_rules
 from prefixaudit.audit.tiers import (
+    PoolReplay,
     TierKeys,
     can_replay,
     replay_tier,
@@ -150,11 +151,13 @@ class Auditing:
         *,
         own: tuple[HitCurve, Lookups] | None,
         saved_flops: Callable[[Int64Array], float] | None,
+        pool: PoolReplay | None = None,
     ) -> AuditReport:
         """Replay all tiers and run all rules.
 
         own          curve and hits of the engine's own pool, simulated on `own_trace`
         saved_flops  FLOPs that the cached tokens of all requests (int64 [requests]) spare
+        pool         replays a separated trace in the engine's own pool
         """
         log = self._log
         assert log is not None, "finish comes first"
@@ -176,6 +179,7 @@ class Auditing:
                     tier,
                     keys=self._own_keys if is_own else None,
                     own=own if is_own else None,
+                    pool=pool if is_own else None,
                 )
             )
         subject = AuditSubject(
@@ -197,7 +201,7 @@ class Auditing:
             if local is None
             else int(safe_hits(log, self._servers, local.tier, capacity_blocks=None).sum()),
             num_cross_tenant_private_tokens=_cross_tenant(replays),
-            isolation=() if local is None else self._isolation(local, saved_flops),
+            isolation=() if local is None else self._isolation(local, saved_flops, pool),
             proposed_public_prefixes=propose_prefixes(
                 log.traces[0],
                 min_tenants=_MIN_TENANTS_OF_A_PROPOSAL,
@@ -208,7 +212,10 @@ class Auditing:
         )
 
     def _isolation(
-        self, local: TierReplay, saved_flops: Callable[[Int64Array], float] | None
+        self,
+        local: TierReplay,
+        saved_flops: Callable[[Int64Array], float] | None,
+        pool: PoolReplay | None,
     ) -> tuple[IsolationRow, ...]:
         keys = self._own_keys or tier_keys(local.log, local.trace, local.tier)
         apart = keys.apart
@@ -220,6 +227,7 @@ class Auditing:
             apart=apart,
             ignored_fields=keys.ignored_fields,
             saved_flops=saved_flops,
+            pool=pool if len(self._servers) == 1 else None,
         )
 
     def _figures(self, replay: TierReplay) -> TierFigures:

@@ -124,6 +124,63 @@ def simulate(
     )
 
 
+def lookups_at(
+    trace: BlockTrace,
+    *,
+    engine: EngineProfile | None,
+    policy: str | None,
+    capacity_blocks: int | None,
+) -> Lookups:
+    """Return the hits of a trace in the engine's pool of one capacity (None: endless), no donors.
+
+    All requests are of one namespace. A radix tree's log of more than 20,000 requests is replayed
+    in an LRU pool of blocks.
+    """
+    from prefixaudit.pool.explicit import simulate_pool
+    from prefixaudit.pool.explicit_curve import block_pool_rules
+
+    namespaces = trace.namespaces(())
+    regime = "lru" if engine is None or engine.pool is None else engine.pool.eviction_regime
+    if engine is not None and capacity_blocks is not None:
+        if regime in ("all-to-back", "unhashed-to-front"):
+            rules = block_pool_rules(engine)
+            assert rules is not None, "these regimes have rules"
+            rules = replace(rules, num_reserved_blocks=0)
+            return simulate_pool(
+                trace, namespaces, capacity_blocks=capacity_blocks, rules=rules
+            ).lookups
+        if regime == "leaves" and trace.num_requests <= _MOST_TREE_REQUESTS:
+            return _tree_lookups(engine, policy, trace, namespaces, capacity_blocks)
+    return replay_lru(
+        trace if capacity_blocks is None else with_slots(trace),
+        namespaces,
+        capacity_blocks=capacity_blocks,
+        min_recomputed_tokens=1 if engine is None else engine.min_recomputed_tokens,
+        flops_by_depth=None,
+        with_donors=False,
+    )[1]
+
+
+def _tree_lookups(
+    engine: EngineProfile,
+    policy: str | None,
+    trace: BlockTrace,
+    namespaces: Int32Array,
+    capacity_blocks: int,
+) -> Lookups:
+    from prefixaudit.pool.sglang.rules import rules_of
+    from prefixaudit.pool.sglang.sequential import replay_sequential
+
+    assert engine.pool is not None, "the caller looked at the regime"
+    return replay_sequential(
+        trace,
+        namespaces,
+        capacity_tokens=capacity_blocks * trace.block_size,
+        policy=policy or engine.pool.policies[0],
+        rules=rules_of(engine.facts_version or ""),
+    ).lookups
+
+
 def with_slots(trace: BlockTrace) -> BlockTrace:
     """Return the trace with a block for each tail that fills none: it takes room and is never hit.
 

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from prefixaudit.audit.keys import content_of, number_forms, owner_of
 from prefixaudit.audit.public import public_nodes
+from prefixaudit.audit.tiers import PoolReplay
 from prefixaudit.core.audit import AuditLog, TierFacts
 from prefixaudit.core.identity import Identity
+from prefixaudit.core.pool import Lookups
 from prefixaudit.core.report import IsolationPolicy, IsolationRow
 from prefixaudit.core.trace import BlockTrace, Int64Array
 from prefixaudit.core.unknown import UNKNOWN
@@ -29,11 +31,13 @@ def isolation_table(
     apart: Int64Array,
     ignored_fields: frozenset[str],
     saved_flops: Callable[[Int64Array], float] | None,
+    pool: PoolReplay | None = None,
 ) -> tuple[IsolationRow, ...]:
     """Return a row for each policy whose fields the log knows, the most open one first.
 
     apart        int64 [requests]: what keeps requests apart in any case (servers, emptied pools)
     saved_flops  FLOPs that the cached tokens of all requests (int64 [requests]) spare
+    pool         replays a separated trace in the tier's pool; by default LRU
     """
     trace = log.trace(tier.block_size)
     if trace is None:
@@ -50,14 +54,7 @@ def isolation_table(
         return int(np.array(has, dtype=np.bool_)[trace.identity].sum())
 
     def row(policy: IsolationPolicy, own: BlockTrace, groups: Int64Array, names: str) -> None:
-        _, lookups = replay_lru(
-            own,
-            np.zeros(own.num_requests, dtype=np.int32),
-            capacity_blocks=tier.capacity_blocks,
-            min_recomputed_tokens=tier.profile.min_recomputed_tokens,
-            flops_by_depth=None,
-            with_donors=False,
-        )
+        lookups = replay(own)
         cached = lookups.num_cached_tokens
         num_cached = int(cached.sum())
         rows.append(
@@ -71,6 +68,17 @@ def isolation_table(
             )
         )
 
+    def in_lru_pool(own: BlockTrace) -> Lookups:
+        return replay_lru(
+            own,
+            np.zeros(own.num_requests, dtype=np.int32),
+            capacity_blocks=tier.capacity_blocks,
+            min_recomputed_tokens=tier.profile.min_recomputed_tokens,
+            flops_by_depth=None,
+            with_donors=False,
+        )[1]
+
+    replay = in_lru_pool if pool is None else pool
     rows: list[IsolationRow] = []
     same: NDArray[np.int64] = np.zeros(len(trace.tree.parent), dtype=np.int64)
     row("shared", separated(trace, same, [shared])[0], np.zeros(1, dtype=np.int64), "")

@@ -8,8 +8,9 @@ before is a donor after.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,10 @@ from prefixaudit.core.pool import HitCurve, Lookups
 from prefixaudit.core.trace import BlockTrace, Float64Array, Int64Array
 from prefixaudit.pool.lru import replay_lru
 from prefixaudit.pool.separate import cut_first_blocks, numbered, separated
+
+
+PoolReplay: TypeAlias = Callable[[BlockTrace], Lookups]
+"""Replays a trace whose requests are all of one namespace; donors may be left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +72,24 @@ def replay_tier(
     *,
     keys: TierKeys | None = None,
     own: tuple[HitCurve, Lookups] | None = None,
+    pool: PoolReplay | None = None,
 ) -> TierReplay:
-    """Replay one tier. `own` are its curve and lookups where they are known, `keys` its keys."""
+    """Replay one tier.
+
+    `own` are its curve and lookups where they are known, `keys` its keys, and `pool` what replays
+    a separated trace in it; by default LRU.
+    """
     trace = trace_for(log, tier)
     keys = tier_keys(log, trace, tier) if keys is None else keys
     with_media = log.trace(tier.block_size)
     assert with_media is not None, "a trace without media has one with media beside it"
     members = pool_members(log, servers, tier)
     curve, lookups = _pooled(separate_by_key(trace, keys), tier, members) if own is None else own
-    _, safe_lookups = _pooled(
-        separate_safely(log, with_media, keys), tier, members, with_donors=False
-    )
+    safely = separate_safely(log, with_media, keys)
+    if pool is None:
+        _, safe_lookups = _pooled(safely, tier, members, with_donors=False)
+    else:
+        safe_lookups = pool(safely)
     return TierReplay(
         tier=tier,
         log=log,
