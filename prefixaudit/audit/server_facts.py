@@ -1,9 +1,11 @@
 """Facts of a server by name: settings, identity, and what follows from its model and tiers.
 
-A rule names facts and what they must be, `needs = { enable_lora = true, python_version = ">=3.12" }`,
-and `answer_needs` says whether that holds, doesn't, or can't be said and for want of which facts.
+A rule names facts and what they must be, as in `needs = { python_version = ">=3.12" }`, and
+`answer_needs` says whether that holds, doesn't, or can't be said and for want of which facts.
 Every setting of a server is a fact under its name, every identity field too. Further ones:
 
+engine_version      the release
+connectors          KV connectors, those inside a MultiConnector too
 enable_lora         also where adapters are listed
 enable_prompt_embeds  also where the identity says that no request has any
 hash_algorithm      the option, or the only algorithm that the release has
@@ -216,6 +218,20 @@ def _first_known(server: ServerFacts, *names: str) -> Fact:
     return next((value for value in values if value is not UNKNOWN), UNKNOWN)
 
 
+def _engine_version(server: ServerFacts, subject: AuditSubject) -> Fact:
+    version = engine_of(server)[1]
+    return UNKNOWN if version is None else version
+
+
+def _connectors(server: ServerFacts, subject: AuditSubject) -> Fact:
+    one = server.settings.get("kv_connector", UNKNOWN)
+    several = server.settings.get("kv_connectors", UNKNOWN)
+    if one is UNKNOWN and several is UNKNOWN:
+        return UNKNOWN
+    inner = several if isinstance(several, tuple) else ()
+    return (*([one] if isinstance(one, str) else []), *inner)
+
+
 def _enable_lora(server: ServerFacts, subject: AuditSubject) -> Fact:
     value = server.settings.get("enable_lora", UNKNOWN)
     if value is UNKNOWN and (server.settings.get("lora_modules") or subject.adapters):
@@ -371,6 +387,8 @@ def _block_size(server: ServerFacts, subject: AuditSubject) -> Fact:
 
 
 _DERIVED: Final[Mapping[str, Callable[[ServerFacts, AuditSubject], Fact]]] = {
+    "engine_version": _engine_version,
+    "connectors": _connectors,
     "enable_lora": _enable_lora,
     "enable_prompt_embeds": _enable_prompt_embeds,
     "hash_algorithm": _hash_algorithm,
