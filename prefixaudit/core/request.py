@@ -54,7 +54,6 @@ class Usage:
 
 
 NO_USAGE = Usage()
-NOTHING_KNOWN = Identity()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +144,7 @@ class Request:
     source: Source
     prompt: PromptInput
     arrival_s: float | Unknown = UNKNOWN
-    identity: Identity = NOTHING_KNOWN
+    identity: Identity = UNKNOWN_IDENTITY
     usage: Usage = NO_USAGE
     session_id: Known[str] = UNKNOWN
     parent_id: Known[str] = UNKNOWN

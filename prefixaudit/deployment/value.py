@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from prefixaudit.core.identity import Identity
+from prefixaudit.core.identity import UNKNOWN_IDENTITY, Identity
 from prefixaudit.core.request import Request
 from prefixaudit.core.unknown import UNKNOWN, Unknown
 from prefixaudit.deployment.policy import AuditPolicy
@@ -21,7 +21,6 @@ if TYPE_CHECKING:  # a log without a model or an engine does without them
     from prefixaudit.deployment.public import PublicPrefix
 
 GIB = 2**30
-_NOTHING_KNOWN = Identity()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +139,7 @@ class Deployment:
     def _fill(self, identity: Identity, server: str | Unknown) -> Identity:
         if (
             self.trust_domains is None
-            and self.identity == _NOTHING_KNOWN
+            and self.identity == UNKNOWN_IDENTITY
             and self.adapters is None
             and not self.servers
             and not (isinstance(identity.lora_name, str) and identity.lora_name == identity.model)
