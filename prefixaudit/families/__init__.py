@@ -59,12 +59,13 @@ def describe(config: Mapping[str, Any]) -> ModelSpec:
         model_type = _containers().get(str(outer.get("model_type")))
     if not isinstance(model_type, str):
         raise ConfigurationError("config.json: `model_type` is missing; it names the architecture")
-    for family in FAMILIES.values():
+    for name, family in FAMILIES.items():
         if model_type in family.model_types:
             reader = Config(
                 model_type,
                 text,
                 defaults=family.model_types[model_type],
+                family=name,
                 aliases=family.aliases,
                 superseding=family.superseding,
                 outer=outer,

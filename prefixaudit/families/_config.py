@@ -21,9 +21,9 @@ _MAX_SIZE: Final = 2**40
 class Config:
     """The text part of a config.json with the defaults of its model type.
 
-    `values` are the file's own fields, `outer` those of the level around a nested text part (empty
-    without one), `aliases` maps other spellings of a field to its own, which goes first;
-    `superseding` maps old names that go before the field's own.
+    `family` is the member's name, `values` are the file's own fields, `outer` those of the level
+    around a nested text part (empty without one), `aliases` maps other spellings of a field to its
+    own, which goes first; `superseding` maps old names that go before the field's own.
     """
 
     def __init__(
@@ -32,11 +32,13 @@ class Config:
         values: Mapping[str, Any],
         *,
         defaults: Mapping[str, Any],
+        family: str = "",
         aliases: Mapping[str, str] | None = None,
         superseding: Mapping[str, str] | None = None,
         outer: Mapping[str, Any] | None = None,
     ) -> None:
         self.model_type = model_type
+        self.family = family
         self.outer = dict(outer or {})
         self._defaults = defaults
         self._values = dict(values)

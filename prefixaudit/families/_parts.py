@@ -235,7 +235,6 @@ def _weight_bits(method: str, given: Mapping[str, Any]) -> int | Unknown:
 
 def model(
     config: Config,
-    family: str,
     layers: Iterable[LayerSpec],
     position: PositionEncoding,
     *,
@@ -252,7 +251,7 @@ def model(
     ]
     return ModelSpec(
         model_type=config.model_type,
-        family=family,
+        family=config.family,
         hidden_size=hidden_size,
         vocab_size=config.integer("vocab_size"),
         tied_embeddings=config.tied_embeddings,

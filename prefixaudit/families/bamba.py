@@ -62,7 +62,6 @@ def _describe(config: Config) -> ModelSpec:
     embedding = rotary(config, head_dim=full.head_dim, theta=10_000.0, partial=partial)
     return model(
         config,
-        "bamba",
         layers,
         position_encoding(config, {"default": embedding} if has_rotary else {}),
         state_dtype=state_dtype(config, "mamba_ssm_dtype"),

@@ -40,7 +40,6 @@ def _describe(config: Config) -> ModelSpec:
     embedding = rotary(config, head_dim=attention(config).head_dim, theta=theta)
     return model(
         config,
-        "cohere2",
         (layers[kind] for kind in kinds),
         position_encoding(config, {"default": embedding}),
     )

@@ -43,7 +43,7 @@ def _describe(config: Config) -> ModelSpec:
         )
         layers = [with_experts if is_sparse else dense for is_sparse in sparse]
     embedding = rotary(config, head_dim=mixer.rope_head_dim, theta=10_000.0)
-    return model(config, "deepseek", layers, position_encoding(config, {"default": embedding}))
+    return model(config, layers, position_encoding(config, {"default": embedding}))
 
 
 _DEEPSEEK_V3 = {

@@ -44,7 +44,7 @@ def _describe(config: Config) -> ModelSpec:
         for is_sparse, has_indexer in zip(dense_first(config), _indexed(config), strict=True)
     ]
     embedding = rotary(config, head_dim=plain.rope_head_dim, theta=10_000.0)
-    return model(config, "deepseek_v32", layers, position_encoding(config, {"default": embedding}))
+    return model(config, layers, position_encoding(config, {"default": embedding}))
 
 
 def _indexed(config: Config) -> tuple[bool, ...]:

@@ -43,7 +43,7 @@ def _describe(config: Config) -> ModelSpec:
             )
         )
     embedding = rotary(config, head_dim=attention(config).head_dim, theta=10_000.0)
-    return model(config, "dots1", layers, position_encoding(config, {"default": embedding}))
+    return model(config, layers, position_encoding(config, {"default": embedding}))
 
 
 FAMILY = ModelFamily(

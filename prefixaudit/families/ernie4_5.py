@@ -32,7 +32,6 @@ def _describe(config: Config) -> ModelSpec:
     embedding = rotary(config, head_dim=mixer.head_dim, theta=500_000.0)
     return model(
         config,
-        "ernie4_5",
         layers,
         position_encoding(config, {"default": embedding}),
         num_vector_parameters=hidden + head_bias,

@@ -50,7 +50,6 @@ def _describe(config: Config) -> ModelSpec:
     embedding = rotary(config, head_dim=full.head_dim, theta=10_000.0)
     return model(
         config,
-        "falcon_h1",
         (layer,) * config.num_layers,
         position_encoding(config, {"default": embedding}),
     )

@@ -34,7 +34,6 @@ def _describe(config: Config) -> ModelSpec:
     embedding = rotary(config, head_dim=attention(config).head_dim, theta=10_000.0)
     return model(
         config,
-        "gemma2",
         (layers[kind] for kind in kinds),
         position_encoding(config, {"default": embedding}),
     )

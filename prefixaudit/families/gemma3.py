@@ -44,7 +44,6 @@ def _describe(config: Config) -> ModelSpec:
     )
     return model(
         config,
-        "gemma3",
         (layers[kind] for kind in kinds),
         position_encoding(config, embeddings),
     )

@@ -52,7 +52,6 @@ def _describe(config: Config) -> ModelSpec:
         )
     return model(
         config,
-        "gemma4",
         layers,
         position_encoding(config, embeddings),
         # The final norm, and the norm of the per-layer inputs.

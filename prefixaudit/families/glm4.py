@@ -36,7 +36,6 @@ def _describe(config: Config) -> ModelSpec:
     embedding = rotary(config, head_dim=mixer.head_dim, theta=10_000.0, partial=0.5)
     return model(
         config,
-        "glm4",
         (
             LayerSpec(
                 mixers=(mixer,),

@@ -43,7 +43,6 @@ def _describe(config: Config) -> ModelSpec:
     )
     return model(
         config,
-        "gpt_oss",
         (layers[kind] for kind in kinds),
         position_encoding(config, {"default": embedding}),
     )

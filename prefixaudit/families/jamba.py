@@ -42,7 +42,7 @@ def _describe(config: Config) -> ModelSpec:
                 position=None,
             )
         )
-    return model(config, "jamba", layers, position_encoding(config, {}))
+    return model(config, layers, position_encoding(config, {}))
 
 
 def _is_at(config: Config, index: int, period: str, offset: str) -> bool:

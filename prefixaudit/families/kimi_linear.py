@@ -54,9 +54,7 @@ def _describe(config: Config) -> ModelSpec:
         )
         for kind, is_sparse in zip(_kinds(config), dense_first(config), strict=True)
     ]
-    return model(
-        config, "kimi_linear", layers, position_encoding(config, {}), state_dtype="float32"
-    )
+    return model(config, layers, position_encoding(config, {}), state_dtype="float32")
 
 
 def _kinds(config: Config) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ def _describe(config: Config) -> ModelSpec:
             )
         )
     embedding = rotary(config, head_dim=full.head_dim, theta=1_000_000.0)
-    return model(config, "lfm2", layers, position_encoding(config, {"default": embedding}))
+    return model(config, layers, position_encoding(config, {"default": embedding}))
 
 
 def _kinds(config: Config) -> tuple[str, ...]:

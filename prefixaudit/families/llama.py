@@ -31,7 +31,6 @@ def _describe(config: Config) -> ModelSpec:
     embedding = rotary(config, head_dim=mixer.head_dim, theta=10_000.0)
     return model(
         config,
-        "llama",
         (layer,) * config.num_layers,
         position_encoding(config, {"default": embedding}),
     )

@@ -53,7 +53,6 @@ def _describe(config: Config) -> ModelSpec:
     }
     return model(
         config,
-        "llama4",
         layers,
         position_encoding(config, {"default": embedding}, other=tuning),
     )

@@ -31,7 +31,6 @@ def _describe(config: Config) -> ModelSpec:
     embedding = rotary(config, head_dim=mixer.head_dim, theta=5_000_000.0, partial=partial)
     return model(
         config,
-        "minimax_m2",
         (layer,) * config.num_layers,
         position_encoding(config, {"default": embedding}),
     )

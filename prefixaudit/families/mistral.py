@@ -37,7 +37,6 @@ def _describe(config: Config) -> ModelSpec:
     )
     return model(
         config,
-        "mistral",
         (
             LayerSpec(mixers=(mixers[kind],), feed_forward=(mlp,), num_vector_parameters=2 * hidden)
             for kind in kinds

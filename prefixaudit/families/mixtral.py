@@ -33,7 +33,6 @@ def _describe(config: Config) -> ModelSpec:
     embedding = rotary(config, head_dim=mixer.head_dim, theta=1_000_000.0)
     return model(
         config,
-        "mixtral",
         (layer,) * config.num_layers,
         position_encoding(config, {"default": embedding}),
         num_vector_parameters=norm + head_bias,

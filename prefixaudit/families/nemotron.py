@@ -29,7 +29,6 @@ def _describe(config: Config) -> ModelSpec:
     embedding = rotary(config, head_dim=mixer.head_dim, theta=10_000.0, partial=0.5)
     return model(
         config,
-        "nemotron",
         (layer,) * config.num_layers,
         position_encoding(config, {"default": embedding}),
         num_vector_parameters=2 * hidden,

@@ -36,7 +36,6 @@ def _describe(config: Config) -> ModelSpec:
     layers = {kind: _layer(config, kind) for kind in set(kinds)}
     return model(
         config,
-        "nemotron_h",
         (layers[kind] for kind in kinds),
         position_encoding(config, {}),
         state_dtype=state_dtype(config, "mamba_ssm_cache_dtype"),

@@ -37,9 +37,7 @@ def _describe(config: Config) -> ModelSpec:
         named = local_and_global(config, head_dim=size, theta=500_000.0, local_theta=500_000.0)
     else:
         named = (("default", rotary(config, head_dim=size, theta=10_000.0)),)
-    return model(
-        config, "olmo3", (layers[kind] for kind in kinds), position_encoding(config, named)
-    )
+    return model(config, (layers[kind] for kind in kinds), position_encoding(config, named))
 
 
 _OLMO2 = {

@@ -28,7 +28,6 @@ def _describe(config: Config) -> ModelSpec:
     )
     return model(
         config,
-        "phi3",
         (layer,) * config.num_layers,
         position_encoding(config, {"default": embedding}),
     )

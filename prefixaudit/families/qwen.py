@@ -44,7 +44,6 @@ def _describe(config: Config) -> ModelSpec:
     embedding = rotary(config, head_dim=attention(config).head_dim, theta=theta)
     return model(
         config,
-        "qwen",
         (layers[kind] for kind in kinds),
         position_encoding(config, {"default": embedding}),
     )

@@ -49,7 +49,7 @@ def _describe(config: Config) -> ModelSpec:
             )
         )
     embedding = rotary(config, head_dim=attention(config).head_dim, theta=10_000.0)
-    return model(config, "qwen2_moe", layers, position_encoding(config, {"default": embedding}))
+    return model(config, layers, position_encoding(config, {"default": embedding}))
 
 
 FAMILY = ModelFamily(

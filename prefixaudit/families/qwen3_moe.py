@@ -32,7 +32,6 @@ def _describe(config: Config) -> ModelSpec:
     embedding = rotary(config, head_dim=mixer.head_dim, theta=theta)
     return model(
         config,
-        "qwen3_moe",
         (
             LayerSpec(
                 mixers=(mixer,),

@@ -55,7 +55,6 @@ def _describe(config: Config) -> ModelSpec:
     embedding = rotary(config, head_dim=full.head_dim, theta=10_000.0, partial=0.25)
     return model(
         config,
-        "qwen3_next",
         layers,
         position_encoding(config, {"default": embedding}),
         state_dtype=state_dtype(config, "mamba_ssm_dtype"),

@@ -44,7 +44,7 @@ def _describe(config: Config) -> ModelSpec:
             )
         )
     embedding = rotary(config, head_dim=attention(config).head_dim, theta=2_000_000.0)
-    return model(config, "smollm3", layers, position_encoding(config, {"default": embedding}))
+    return model(config, layers, position_encoding(config, {"default": embedding}))
 
 
 FAMILY = ModelFamily(

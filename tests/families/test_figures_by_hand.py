@@ -229,3 +229,8 @@ def test_every_family_has_a_title_and_types() -> None:
         claimed += family.model_types
 
     assert len(claimed) == len(set(claimed))
+
+
+def test_description_names_its_family_as_it_is_listed() -> None:
+    assert describe({"model_type": "ernie4_5"}).family == "ernie4-5"
+    assert "ernie4-5" in FAMILIES.names
