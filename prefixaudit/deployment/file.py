@@ -137,10 +137,10 @@ def load_deployment(path: Path | None, overrides: Overrides | None = None) -> De
     deployment = Deployment() if path is None else _read_file(path)
     if overrides is not None:
         deployment = _override(deployment, overrides)
-    return deployment if deployment.model_dir is None else _with_model(deployment)
+    return deployment if deployment.model_dir is None else with_model(deployment)
 
 
-def _with_model(deployment: Deployment) -> Deployment:
+def with_model(deployment: Deployment) -> Deployment:
     """Add what the model folder says. A model that can't be described costs the FLOPs only."""
     from prefixaudit.families import describe
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,9 +56,10 @@ def model_identity(model: ModelSpec) -> Identity:
     The digest of the position encoding is the SHA-256 of its normalised description, so that two
     spellings of one encoding are equal. What the engine is told beside the file isn't in it.
     """
-    text = json.dumps(asdict(model.position), sort_keys=True, default=repr)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return Identity(position_encoding=f"sha256:{digest[:32]}", attention=_attention(model))
+    from prefixaudit.cost.position import position_digest
+
+    digest = position_digest(model)
+    return Identity(position_encoding=f"sha256:{digest}", attention=_attention(model))
 
 
 def _attention(model: ModelSpec) -> str:

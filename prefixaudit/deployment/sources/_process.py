@@ -1,0 +1,273 @@
+"""A process that a file starts: its words, environment, image; and the server it is, if any."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from prefixaudit.core.finding import Location
+from prefixaudit.deployment.sources import _shell
+from prefixaudit.deployment.sources._shell import Word
+
+_TAG_VERSION: Final = re.compile(r"v?(\d+\.\d+(?:\.\d+)*(?:\.?(?:post|rc|dev)\d+)?)(?:[-+_.].*)?")
+_REQUIREMENT: Final = re.compile(r"(vllm|sglang|lmcache)(?:\[[^\]]*\])?==([0-9][0-9A-Za-z.]*)")
+_SHELLS: Final = frozenset(("sh", "bash", "ash", "dash", "zsh"))
+# Commands whose words name a server without starting it.
+_NO_STARTERS: Final = frozenset(("echo", "printf", "grep", "pkill", "pgrep", "kill", "pip", "uv"))
+
+# Image name (without registry) to the engine whose version its tag is, and to what its own
+# entry point runs.
+IMAGES: Final[Mapping[str, tuple[str, str | None]]] = {
+    "vllm/vllm-openai": ("vllm", "vllm serve"),
+    "vllm/vllm-openai-rocm": ("vllm", "vllm serve"),
+    "vllm-openai": ("vllm", "vllm serve"),
+    "lmsysorg/sglang": ("sglang", None),
+    "sglang": ("sglang", None),
+    "lmcache/vllm-openai": ("lmcache", "vllm serve"),
+    "lmcache/standalone": ("lmcache", "lmcache server"),
+    "ai-dynamo/vllm-runtime": ("dynamo", None),
+    "ai-dynamo/sglang-runtime": ("dynamo", None),
+    "llm-d/llm-d-inference-scheduler": ("llm-d", "llm-d-router"),
+    "llm-d/llm-d-router": ("llm-d", "llm-d-router"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One process to be started.
+
+    environment   values that are known; None: there, but not known (a secret, a reference)
+    is_environment_complete  no other variable is set, as far as the file can say
+    versions      versions of engines, from the image's tag or an installation in the script
+    """
+
+    name: str
+    words: tuple[Word, ...]
+    environment: Mapping[str, str | None] = field(default_factory=dict)
+    is_environment_complete: bool = False
+    image: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    location: Location
+    replicas: int | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def variable(self, name: str) -> tuple[bool, str | None]:
+        """Return whether it is known what a variable holds, and that (None: unset)."""
+        if name in self.environment:
+            value = self.environment[name]
+            return value is not None, value
+        return self.is_environment_complete, None
+
+
+def known_image(image: str | None) -> tuple[str, str | None] | None:
+    """Return the engine that an image's tag counts and what it runs, None for other images."""
+    if image is None:
+        return None
+    name = _untagged(image)[0]
+    for known in sorted(IMAGES, key=len, reverse=True):
+        facts = IMAGES[known]
+        if name == known or name.endswith(f"/{known}"):
+            return facts
+    return None
+
+
+def image_versions(image: str | None) -> dict[str, str]:
+    """Return the version that a known image's tag gives its engine."""
+    facts = known_image(image)
+    if image is None or facts is None:
+        return {}
+    match = _TAG_VERSION.fullmatch(_untagged(image)[1])
+    return {facts[0]: match[1]} if match is not None else {}
+
+
+def _untagged(image: str) -> tuple[str, str]:
+    name, _, _ = image.partition("@")
+    head, slash, last = name.rpartition("/")
+    base, _, tag = last.partition(":")
+    return head + slash + base, tag
+
+
+def processes_of(process: Process) -> Iterator[Process]:
+    """Yield the processes that one starts: itself, or those of the shell text that it runs."""
+    words = process.words
+    first = PurePosixPath(str(words[0])).name if words else ""
+    if first in _NO_STARTERS and not is_server(words):
+        return
+    if first in _SHELLS:
+        for place, word in enumerate(words[1:], start=1):
+            text = word.text or ""
+            if text.startswith("-") and "c" in text and place + 1 < len(words):
+                script = words[place + 1]
+                if script.text is not None:
+                    yield from script_processes(
+                        script.text, replace(process, words=()), first_line=script.line
+                    )
+                return
+            if not text.startswith("-"):
+                return  # a script in the image
+    for start in range(len(words)):
+        if is_server(words[start:]):
+            yield replace(process, words=words[start:])
+            return
+
+
+def script_processes(text: str, base: Process, first_line: int = 1) -> Iterator[Process]:
+    """Yield the processes that a shell text starts, `docker run` among them."""
+    versions = dict(base.versions)
+    for command in _shell.commands(text, base.environment):
+        words = command.words
+        installed = {
+            match[1]: match[2] for word in words for match in [_match_requirement(word)] if match
+        }
+        versions |= installed
+        process = replace(
+            base,
+            words=words,
+            environment={**base.environment, **command.environment},
+            versions=dict(versions),
+            location=Location(path=base.location.path, line=max(1, first_line + command.line - 1)),
+        )
+        if PurePosixPath(str(words[0])).name in ("docker", "podman", "nerdctl"):
+            container = _container_run(process)
+            if container is not None:
+                yield from processes_of(container)
+            continue
+        yield from processes_of(process)
+
+
+def _match_requirement(word: Word) -> re.Match[str] | None:
+    return _REQUIREMENT.fullmatch(word.text) if word.text is not None else None
+
+
+# Options of `docker run` without a value; all others take one.
+_DOCKER_FLAGS: Final = frozenset(
+    [
+        "-d",
+        "-i",
+        "-t",
+        "-it",
+        "-ti",
+        "-itd",
+        "-dit",
+        "--rm",
+        "--privileged",
+        "--detach",
+        "--init",
+        "--interactive",
+        "--tty",
+        "--read-only",
+        "--no-healthcheck",
+        "-P",
+        "--publish-all",
+    ]
+)
+
+
+def _container_run(process: Process) -> Process | None:
+    """Return the process of `docker run … IMAGE ARGUMENTS`, None where it is none we know."""
+    words = process.words
+    place = next((i + 1 for i, word in enumerate(words) if word.text == "run"), None)
+    if place is None:
+        return None
+    environment: dict[str, str | None] = {}
+    complete, name, entrypoint = True, process.name, None
+    while place < len(words):
+        text = words[place].text
+        if text is None:
+            complete = False
+            place += 1
+            continue
+        if not text.startswith("-"):
+            break
+        option, separator, value = text.partition("=")
+        if not separator and option not in _DOCKER_FLAGS and place + 1 < len(words):
+            place += 1
+            value = words[place].text or ""
+        if option in ("-e", "--env"):
+            variable, given, content = value.partition("=")
+            environment[variable] = content if given else process.environment.get(variable)
+        elif option == "--env-file":
+            complete = False
+        elif option == "--name" and value:
+            name = value
+        elif option == "--entrypoint":
+            entrypoint = value
+        place += 1
+    if place >= len(words):
+        return None
+    image = words[place].text
+    return container(
+        replace(
+            process,
+            name=name,
+            environment=environment,
+            is_environment_complete=complete and known_image(image) is not None,
+            image=image,
+            versions={**process.versions, **image_versions(image)},
+        ),
+        entrypoint=None if entrypoint is None else (Word(entrypoint, process.location.line),),
+        arguments=words[place + 1 :],
+    )
+
+
+def container(
+    process: Process, *, entrypoint: Sequence[Word] | None, arguments: Sequence[Word]
+) -> Process:
+    """Return a container's process: its own entry point where none is given, then arguments."""
+    line = process.location.line
+    if entrypoint is None:
+        facts = known_image(process.image)
+        own = facts[1].split() if facts is not None and facts[1] is not None else []
+        entrypoint = [Word(part, line) for part in own]
+        if own == ["vllm", "serve"] and arguments and is_server(arguments):
+            entrypoint = []
+    return replace(process, words=(*entrypoint, *arguments))
+
+
+_MODULES: Final[Mapping[str, str]] = {
+    "vllm.entrypoints.openai.api_server": "vllm",
+    "vllm.entrypoints.api_server": "vllm",
+    "sglang.launch_server": "sglang",
+    "dynamo.vllm": "vllm",
+    "dynamo.sglang": "sglang",
+    "dynamo.frontend": "dynamo",
+    "lmcache.v1.multiprocess.server": "lmcache",
+}
+
+
+def program(words: Sequence[Word]) -> tuple[str, Sequence[Word]] | None:
+    """Return the program (vllm, sglang, dynamo, lmcache, llm-d) and its own words, None for others.
+
+    `vllm serve` is "vllm", other subcommands of it are none.
+    """
+    if not words or words[0].text is None:
+        return None
+    name = PurePosixPath(words[0].text).name
+    second = words[1].text if len(words) > 1 else None
+    if name in ("vllm", "sglang") and second == "serve":
+        return name, words[2:]
+    if name == "lmcache" and second in ("server", "serve"):
+        return "lmcache", words[2:]
+    if name == "llm-d-router":
+        return "llm-d", words[1:]
+    if re.fullmatch(r"python[0-9.]*", name):
+        for place in range(1, len(words) - 1):
+            if words[place].text == "-m":
+                module = str(words[place + 1])
+                rest = words[place + 2 :]
+                if module in _MODULES:
+                    return _MODULES[module], rest
+                if module == "vllm.entrypoints.cli.main" and rest and rest[0].text == "serve":
+                    return "vllm", rest[1:]
+                return None
+            if not (words[place].text or "").startswith("-"):
+                return None
+    return None
+
+
+def is_server(words: Sequence[Word]) -> bool:
+    """Say whether a command line starts with a program that we know."""
+    return program(words) is not None

@@ -1,0 +1,48 @@
+"""From processes to a sketch: each program we know to its server, tiers or note."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from prefixaudit.deployment.sources._process import Process, program
+from prefixaudit.deployment.sources._sglang import sglang_server
+from prefixaudit.deployment.sources._sketch import Attachments, Piece, Sketch
+from prefixaudit.deployment.sources._vllm import vllm_server
+
+_READERS = {"vllm": vllm_server, "sglang": sglang_server}
+
+
+def sketch_of(processes: Iterable[Process], attachments: Attachments) -> Sketch:
+    """Return servers, the stores that they use, and the routers in front of them."""
+    servers: list[Piece] = []
+    tiers: list[Piece] = []
+    routers: list[Piece] = []
+    unknown: list[str] = []
+    names: dict[str, int] = {}
+    for process in processes:
+        found = program(process.words)
+        if found is None:
+            continue
+        kind, words = found
+        reader = _READERS.get(kind)
+        if reader is not None:
+            number = names[process.name] = names.get(process.name, 0) + 1
+            if number > 1:
+                process = replace(process, name=f"{process.name}-{number}")
+            server, own = reader(process, attachments)
+            servers.append(server)
+            tiers += own
+        elif kind == "dynamo" and any(word.text == "kv" for word in words):
+            routers.append(_router(process, "dynamo"))
+        elif kind == "llm-d":
+            routers.append(_router(process, "llm-d"))
+            unknown.append(f"{process.name}: whether the router's scorer looks at prefixes")
+    return Sketch(servers=tuple(servers), tiers=(*tiers, *routers), unknown=tuple(unknown))
+
+
+def _router(process: Process, kind: str) -> Piece:
+    data = {"kind": kind, "name": process.name}
+    if kind in process.versions:
+        data["version"] = process.versions[kind]
+    return Piece(data=data, location=process.location)

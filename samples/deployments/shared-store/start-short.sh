@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Chat traffic: the context that the model was trained for.
+set -euo pipefail
+
+# pip install "sglang[all]==0.5.9" mooncake-transfer-engine
+uv pip install "sglang[all]==0.5.9"
+
+export MOONCAKE_MASTER=mooncake-master.kv.internal:50051
+export MOONCAKE_PROTOCOL=rdma
+export MOONCAKE_TE_META_DATA_SERVER=http://mooncake-master.kv.internal:8080/metadata
+
+MODEL=${MODEL:-/models/Qwen2.5-72B-Instruct}
+
+exec python3 -m sglang.launch_server \
+  --model-path "$MODEL" \
+  --served-model-name qwen2.5-72b \
+  --dtype bfloat16 \
+  --tp 8 \
+  --page-size 64 \
+  --context-length 32768 \
+  --mem-fraction-static 0.86 \
+  --enable-hierarchical-cache \
+  --hicache-ratio 2 \
+  --hicache-storage-backend mooncake \
+  --enable-cache-report \
+  --host 0.0.0.0 --port 30000
