@@ -202,7 +202,7 @@ def as_json(estimate: CostEstimate) -> str:
         "conventions": estimate.conventions,
         "notes": estimate.notes,
     }
-    return orjson.dumps(values, option=orjson.OPT_INDENT_2, default=str).decode()
+    return orjson.dumps(values, option=orjson.OPT_INDENT_2).decode()
 
 
 def as_text(estimate: CostEstimate, name: str) -> str:

@@ -40,7 +40,8 @@ def analyze(
     """How much of a log could be reused, and what that saves.
 
     The log is replayed exactly: chat template, tokenizer, block hashes, pool. Hit rates are given
-    for the deployment's pool, for an endless one, and for every size in between.
+    for the deployment's pool, for an endless one, and for every size in between. The exit code is 3
+    where nothing could be replayed, or more records were skipped than replayed.
 
     \b
     Examples:
