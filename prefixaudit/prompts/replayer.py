@@ -366,6 +366,7 @@ def finished(request: Request, replayed: Replayed) -> Prompt | Skipped:
             tokens.num_prompt_tokens if isinstance(tokens, BlockHashes) else len(tokens)
         ),
         generated_token_ids=replayed.generated,
+        media=request.prompt.media if isinstance(request.prompt, TokenIds) else (),
         is_approximate=replayed.is_approximate,
     )
 
