@@ -6,14 +6,14 @@ and money are ranges, and `assumptions` says what they rest on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
-from prefixaudit.core.model import ModelSpec
+from prefixaudit.core.model import Attention, LatentAttention, ModelSpec
 from prefixaudit.cost.engine_log import EngineLog
 from prefixaudit.cost.flops import flop_terms, prefill_flops, total_flops
 from prefixaudit.cost.hardware import Gpu, Tier, load_hardware
@@ -152,6 +152,7 @@ def estimate_cost(spec: ModelSpec, question: CostQuestion) -> CostEstimate:
             f"computed, so 0 to {prompt - 1:,} can be cached"
         )
     settings = question.pool
+    _check_ranks(spec, settings.tensor_parallel)
     extra = None
     if question.lora_rank is not None:
         extra = lora_flops_per_token(spec, rank=question.lora_rank, modules=question.lora_modules)
@@ -195,7 +196,7 @@ def estimate_cost(spec: ModelSpec, question: CostQuestion) -> CostEstimate:
             max_model_len=question.max_model_len,
         ),
         conventions=(FLOPS_CONVENTION, *_conventions(spec)),
-        notes=tuple(_notes(cached, block_size)),
+        notes=tuple(_notes(spec, prompt, cached, block_size)),
     )
 
 
@@ -210,22 +211,31 @@ def _conventions(spec: ModelSpec) -> Sequence[str]:
     if "indexer_core" in {name for name, _ in terms.per_pair}:
         lines.append("sparse attention in its dense form, as the reference computes it")
     if any(name == "lin_core" for name in terms.per_token):
-        lines.append(
-            "state layers in their recurrent form; their time is longer than their FLOPs say"
-        )
+        lines.append("state layers in their recurrent form")
     if terms.per_context_token:
         lines.append("latents of the cached prefix are expanded again: no hit saves that")
     return lines
 
 
-def _notes(cached: int, block_size: int) -> Sequence[str]:
+def _notes(spec: ModelSpec, prompt: int, cached: int, block_size: int) -> Iterator[str]:
     whole = cached // block_size * block_size
     if whole != cached:
-        return [
+        yield (
             f"{cached:,} is no multiple of the block of {block_size:,} tokens: an engine serves "
             f"{whole:,} of them"
-        ]
-    return []
+        )
+    longest = spec.position.max_position_embeddings
+    if longest is not None and prompt > longest:
+        yield f"the model's positions end at {longest:,}: the prompt is longer"
+
+
+def _check_ranks(spec: ModelSpec, ranks: int) -> None:
+    for mixer in spec.cache.mixers:
+        if isinstance(mixer, Attention | LatentAttention) and mixer.num_heads % ranks:
+            raise UsageError(
+                f"{ranks} GPUs can't share {mixer.num_heads} attention heads evenly; "
+                "tensor parallelism needs a divisor of them"
+            )
 
 
 def _times(spec: ModelSpec, question: CostQuestion, block_size: int) -> CostTimes:

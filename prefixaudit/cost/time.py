@@ -20,7 +20,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixaudit.core.model import Experts, ModelSpec
+from prefixaudit.core.model import Experts, GatedDelta, KimiDelta, Mamba1, Mamba2, ModelSpec
 from prefixaudit.core.trace import Float64Array
 from prefixaudit.core.unknown import UNKNOWN
 from prefixaudit.cost.flops import prefill_flops
@@ -45,6 +45,11 @@ _COLLECTIVE_LATENCY_S: Final = (8e-6, 30e-6)
 # Launches and scheduling a step: nothing, or BLIS' fit of 126 us and 32 us a layer.
 _STEP_S: Final = (0.0, 126e-6)
 _LAYER_S: Final = (0.0, 32e-6)
+
+# State layers move more bytes than they compute: nothing, or what vLLM's kernels of the gated delta
+# rule take on an H100 (0.51 ms a layer for 8,192 tokens), by the memory bandwidth of other GPUs.
+_STATE_S: Final = (0.0, 0.51e-3 / 8192)
+_STATE_BANDWIDTH: Final = 3350e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,9 +178,19 @@ class TimeModel:
             return Seconds(lo=fast, hi=slow)
         quick, late = self._collective_s(new)
         layers = self.spec.num_layers
+        states = new * self._num_state_layers / self.tensor_parallel
+        states = states * (_STATE_BANDWIDTH / self.gpu.bandwidth_bytes_per_s)
         return Seconds(
-            lo=fast + quick + _STEP_S[0] + layers * _LAYER_S[0],
-            hi=slow + late + _STEP_S[1] + layers * _LAYER_S[1],
+            lo=fast + quick + states * _STATE_S[0] + _STEP_S[0] + layers * _LAYER_S[0],
+            hi=slow + late + states * _STATE_S[1] + _STEP_S[1] + layers * _LAYER_S[1],
+        )
+
+    @property
+    def _num_state_layers(self) -> int:
+        return sum(
+            count
+            for mixer, count in self.spec.cache.distinct_mixers
+            if isinstance(mixer, GatedDelta | KimiDelta | Mamba1 | Mamba2)
         )
 
     def _moved_bytes(self, new: NDArray[np.integer], cached: NDArray[np.integer]) -> Float64Array:
@@ -230,7 +245,11 @@ class TimeModel:
         """Return what the seconds rest on, a sentence each."""
         name = f"{self.tensor_parallel} x {self.gpu.title}"
         peak = self.peak_flops_per_s / self.tensor_parallel / 1e12
-        lines = [f"{name}, {self.compute_type} dense peak {peak:,.0f} TFLOPS a GPU"]
+        lines = [
+            f"{name}, {self.compute_type} dense peak {peak:,.0f} TFLOPS a GPU",
+            "a prompt is one step of its own: no chunks, nothing else in the batch"
+            + (", all GPUs in one node" if self.tensor_parallel > 1 else ""),
+        ]
         if not self.gpu.is_checked:
             lines.append(f"the figures of {self.gpu.title} were not read again in their source")
         if self.measured is not None and self._implied is not None:
@@ -253,6 +272,11 @@ class TimeModel:
             )
         if self._implied is None:
             lines.append("0 to 32 us a layer and 126 us a step of launches and scheduling")
+            if self._num_state_layers:
+                lines.append(
+                    "state layers take up to 62 ns a token and layer more than their FLOPs say "
+                    "(on an H100, by bandwidth elsewhere)"
+                )
         if self.spec.dtype is UNKNOWN:
             lines.append("the file names no dtype: bfloat16 assumed")
         return tuple(lines)

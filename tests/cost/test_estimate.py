@@ -125,3 +125,16 @@ def test_layers_that_reuse_keys_are_a_convention() -> None:
     estimate = estimate_cost(spec, CostQuestion(num_prompt_tokens=100))
 
     assert "last position only" in " ".join(estimate.conventions)
+
+
+def test_ranks_that_do_not_divide_the_heads_are_refused() -> None:
+    with pytest.raises(UsageError, match="3 GPUs can't share 32 attention heads"):
+        estimate_cost(
+            LLAMA, CostQuestion(num_prompt_tokens=100, pool=PoolSettings(tensor_parallel=3))
+        )
+
+
+def test_prompt_beyond_the_last_position_is_noted() -> None:
+    estimate = estimate_cost(LLAMA, CostQuestion(num_prompt_tokens=200_000))
+
+    assert "positions end at 131,072" in estimate.notes[0]

@@ -168,3 +168,17 @@ def test_fp8_weights_compute_in_fp8_where_there_are_units() -> None:
     assert default_compute_type(mxfp4, find_gpu("h100-sxm")) == "bf16"
     with pytest.raises(ConfigurationError, match="no fp8 units"):
         TimeModel(spec=fp8, gpu=find_gpu("a100-80-sxm"), compute_type="fp8")
+
+
+def test_state_layers_take_longer_at_worst_than_their_flops() -> None:
+    """Published: 30 layers of 0.51 ms for 8,192 tokens are 15 ms of about 93 ms at 0.5 (H100)."""
+    hybrid = model("qwen3.5-35b-a3b")
+    tokens, none = np.array([8192]), np.array([0])
+
+    seconds = hybrid.prefill_s(tokens, none)
+
+    flops = float(hybrid.flops(tokens, none)[0])
+    overhead = 126e-6 + 40 * 32e-6
+    assert seconds.hi[0] == pytest.approx(flops / (989e12 * 0.20) + 30 * 0.51e-3 + overhead)
+    assert flops / (989e12 * 0.5) == pytest.approx(0.093, abs=0.001)
+    assert "62 ns" in " ".join(hybrid.assumptions)
