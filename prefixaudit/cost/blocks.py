@@ -60,6 +60,14 @@ class BlockLayout:
         """Return the number of groups; a block holds tokens of one of them."""
         return sum(group.num_groups for group in self.groups)
 
+    @property
+    def bytes_of_prefix_block(self) -> int:
+        """Return the bytes that `block_size` cached tokens take in all groups together.
+
+        Windowed layers and states count like full ones: a block stays cached until it's evicted.
+        """
+        return self.bytes_per_block * self.num_groups
+
     def num_blocks(self, kv_bytes: int) -> int:
         """Return the blocks that fit; one of them is vLLM's null block."""
         return kv_bytes // self.bytes_per_block

@@ -54,6 +54,12 @@ class EngineLog:
     def is_empty(self) -> bool:
         return self == EngineLog()
 
+    @property
+    def has_size(self) -> bool:
+        """Say whether the log tells how large the pool is."""
+        sizes = (self.num_tokens, self.num_blocks, self.kv_bytes)
+        return any(size is not None for size in sizes)
+
 
 def read_engine_log(lines: Iterable[str]) -> EngineLog:
     """Return what the first million lines of a start-up log say of the pool."""

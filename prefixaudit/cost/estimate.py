@@ -157,10 +157,12 @@ def estimate_cost(spec: ModelSpec, question: CostQuestion) -> CostEstimate:
     if question.lora_rank is not None:
         extra = lora_flops_per_token(spec, rank=question.lora_rank, modules=question.lora_modules)
     pool = None
-    has_log = question.engine_log is not None and not question.engine_log.is_empty
-    if question.gpu is not None or has_log or settings.kv_cache_memory_bytes is not None:
-        pool = estimate_pool(spec, settings, gpu=question.gpu, log=question.engine_log)
-    block_size = pool.block_size if pool is not None else settings.block_size or 16
+    log = question.engine_log
+    is_sized = settings.kv_cache_memory_bytes is not None or (log is not None and log.has_size)
+    if question.gpu is not None or is_sized:
+        pool = estimate_pool(spec, settings, gpu=question.gpu, log=log)
+    said = log.block_size if log is not None else None
+    block_size = pool.block_size if pool is not None else said or settings.block_size or 16
     times = _times(spec, question, block_size) if question.gpu is not None else None
     return CostEstimate(
         model_type=spec.model_type,

@@ -13,7 +13,7 @@ to 7.1 GiB were seen in logs, so the estimate is a range, and the engine's own l
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from packaging.version import InvalidVersion, Version
@@ -102,6 +102,9 @@ def estimate_pool(
     for an engine whose rule isn't known.
     """
     assumptions: list[str] = []
+    if log is not None and log.block_size is not None and not log.has_size:
+        settings = replace(settings, block_size=log.block_size)
+        assumptions.append(f"blocks of {log.block_size} tokens, as the engine's log says")
     match settings.engine:
         case "vllm":
             layout = vllm_layout(

@@ -131,12 +131,21 @@ class TimeModel:
     def efficiency_band(self, n: NDArray[np.integer] | int) -> tuple[Float64Array, Float64Array]:
         """Return the lowest and highest share of the peak for n new tokens (float64, n's shape)."""
         tokens = np.asarray(n, dtype=np.float64)
-        if self._implied is not None:
-            same = np.full(tokens.shape, self._implied)
-            return same, same
+        if self._implied is not None and self.measured is not None:
+            # The band's shape through the measured point: at its length there is one value.
+            low, high = self._band(tokens)
+            low_there, high_there = self._band(np.asarray(float(self.measured.num_tokens)))
+            first, second = low / low_there, high / high_there
+            return (
+                np.minimum(self._implied * np.minimum(first, second), 1.0),
+                np.minimum(self._implied * np.maximum(first, second), 1.0),
+            )
         if self.efficiency is not None:
             lo, hi = self.efficiency
             return np.full(tokens.shape, lo), np.full(tokens.shape, hi)
+        return self._band(tokens)
+
+    def _band(self, tokens: Float64Array) -> tuple[Float64Array, Float64Array]:
         places = np.log([point[0] for point in _BAND])
         # Below 128 tokens the share falls with them: a step takes no less than that of 128.
         small = np.minimum(tokens / _BAND[0][0], 1.0)
@@ -255,7 +264,8 @@ class TimeModel:
         if self.measured is not None and self._implied is not None:
             lines.append(
                 f"efficiency {self._implied:.2f} of the peak, from a measured "
-                f"{self.measured.tokens_per_s:,.0f} tokens/s at {self.measured.num_tokens:,} tokens"
+                f"{self.measured.tokens_per_s:,.0f} tokens/s at {self.measured.num_tokens:,} tokens; "
+                "at other lengths in the proportion that is usual for them"
             )
         elif self.efficiency is not None:
             lo, hi = self.efficiency

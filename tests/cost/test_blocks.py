@@ -125,3 +125,9 @@ def test_requests_hold_their_window_and_the_step_in_flight() -> None:
     assert layout.blocks_of_request(8192, max_batched_tokens=2048) == 512 + 136 + 1
     assert layout.blocks_of_request(16, max_batched_tokens=2048) == 2
     assert layout.concurrency(5210, 8192) == pytest.approx(10.0)
+
+
+def test_cached_tokens_take_a_block_of_each_group() -> None:
+    """Gemma-3-27B: one full and six windowed groups. Llama: as many bytes as 16 tokens have."""
+    assert vllm_layout(spec_of("gemma-3-27b-it")).bytes_of_prefix_block == 7 * 1_310_720
+    assert vllm_layout(spec_of("llama-3.1-8b")).bytes_of_prefix_block == 16 * 131_072

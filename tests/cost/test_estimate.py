@@ -138,3 +138,22 @@ def test_prompt_beyond_the_last_position_is_noted() -> None:
     estimate = estimate_cost(LLAMA, CostQuestion(num_prompt_tokens=200_000))
 
     assert "positions end at 131,072" in estimate.notes[0]
+
+
+def test_log_of_the_block_size_alone_gives_the_block_and_no_pool() -> None:
+    hybrid = describe(published_config("qwen3.5-35b-a3b"))
+    log = EngineLog(block_size=2112)
+
+    alone = estimate_cost(
+        hybrid,
+        CostQuestion(num_prompt_tokens=4000, num_cached_tokens=3000, engine_log=log),
+    )
+    with_gpu = estimate_cost(
+        hybrid, CostQuestion(num_prompt_tokens=4000, engine_log=log, gpu=find_gpu("h200"))
+    )
+
+    assert alone.pool is None
+    assert "serves 2,112 of them" in alone.notes[0]
+    assert with_gpu.pool is not None
+    assert with_gpu.pool.block_size == 2112
+    assert with_gpu.pool.source == "estimate"

@@ -129,6 +129,22 @@ def test_measured_throughput_replaces_the_band() -> None:
     assert "assumed, not measured" not in " ".join(measured.assumptions)
 
 
+def test_measurement_bends_with_the_band_at_other_lengths() -> None:
+    """0.5 at 8k, where the band is 0.40 to 0.75; at 512 tokens it is 0.30 to 0.70."""
+    spec = describe(published_config("llama-3.1-8b"))
+    flops = total_flops(prefill_flops(spec, 8192, 0))
+    measured = TimeModel(
+        spec=spec,
+        gpu=find_gpu("h100-sxm"),
+        measured=MeasuredPrefill(tokens_per_s=8192 / (flops / (989e12 * 0.5)), num_tokens=8192),
+    )
+
+    lo, hi = measured.efficiency_band(512)
+
+    assert float(lo) == pytest.approx(0.5 * 0.30 / 0.40)
+    assert float(hi) == pytest.approx(0.5 * 0.70 / 0.75)
+
+
 def test_throughput_above_the_peak_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="were cached tokens counted"):
         TimeModel(
