@@ -264,8 +264,8 @@ class TimeModel:
         if self.measured is not None and self._implied is not None:
             lines.append(
                 f"efficiency {self._implied:.2f} of the peak, from a measured "
-                f"{self.measured.tokens_per_s:,.0f} tokens/s at {self.measured.num_tokens:,} tokens; "
-                "at other lengths in the proportion that is usual for them"
+                f"{self.measured.tokens_per_s:,.0f} tokens/s at {self.measured.num_tokens:,} "
+                "tokens; at other lengths in the proportion that is usual for them"
             )
         elif self.efficiency is not None:
             lo, hi = self.efficiency
