@@ -234,13 +234,18 @@ def prefill_flops(
 
     For two whole numbers the result is exact (Python ints); for arrays of one shape it is float64
     of that shape, each component rounded once or twice. n is 1 or more: a prompt whose every
-    token is cached still computes its last one. Components that a model doesn't have are left out.
+    token is cached still computes its last one (in arrays an n of 0 costs nothing, LM head
+    included). Components that a model doesn't have are left out.
     """
     terms = flop_terms(spec, last_position_only=last_position_only)
     if isinstance(n, np.ndarray) or isinstance(c, np.ndarray):
         if form != "causal":
             raise ValueError("the square form takes whole numbers, not arrays")
         return _prefill_arrays(terms, np.asarray(n), np.asarray(c))
+    # numpy's integers would overflow where Python's don't.
+    n, c = int(n), int(c)
+    if n < 1 or c < 0:
+        raise ValueError(f"{n} new tokens after {c} cached ones; 1 or more after 0 or more")
     pairs = causal_pairs if form == "causal" else square_pairs
     total: dict[str, int] = defaultdict(int)
     for name, number in terms.once.items():
@@ -284,17 +289,17 @@ def _prefill_arrays(
         part = np.multiply(counts, float(number))
         total[name] = total[name] + part if name in total else part
 
-    ones = np.ones_like(new)
+    is_run = (new > 0).astype(np.int64)
     for name, number in (*terms.once.items(), *terms.last_token.items()):
-        add(name, number, ones)
+        add(name, number, is_run)
     for name, number in terms.per_token.items():
         add(name, number, new)
     for name, number in terms.per_context_token.items():
-        add(name, number, end)
+        add(name, number, end * is_run)
     for (name, visible), number in terms.per_pair.items():
         add(name, number, _pairs_before(visible, end) - _pairs_before(visible, cached))
     for (name, visible), number in terms.last_pair.items():
-        add(name, number, _pairs_before(visible, end) - _pairs_before(visible, end - 1))
+        add(name, number, (_pairs_before(visible, end) - _pairs_before(visible, end - 1)) * is_run)
     return {name: total[name] for name in COMPONENTS if name in total}
 
 
@@ -344,6 +349,7 @@ def saved_flops(
         for (_, visible), number in terms.per_pair.items():
             saved = saved + np.multiply(_pairs_before(visible, cached), float(number))
         return saved
+    c = int(c)
     return c * sum(terms.per_token.values()) + sum(
         number * causal_pairs(visible, c, 0) for (_, visible), number in terms.per_pair.items()
     )

@@ -239,3 +239,24 @@ def test_layers_that_reuse_keys_can_be_counted_for_every_position() -> None:
     assert last == 6 * (6 * 64 * 96 * 33) + 2 * (6 * 64 * 96)
     assert every == 8 * (6 * 64 * 96 * 33)
     assert saved_flops(spec, 12, last_position_only=False) > saved_flops(spec, 12)
+
+
+def test_numpy_integers_do_not_overflow() -> None:
+    """405B at ten million tokens: 3.3e21 FLOPs, far beyond 64 bits."""
+    spec = describe(published_config("llama-3.1-405b"))
+
+    found = prefill_flops(spec, np.int64(10_000_000), np.int64(0))  # type: ignore[call-overload]
+
+    assert found == prefill_flops(spec, 10_000_000, 0)
+    assert total_flops(found) > 2**64
+
+
+def test_nothing_to_compute_costs_nothing_in_arrays_and_is_refused_alone() -> None:
+    spec = describe(golden("deepseek-v3")[0])
+
+    arrays = prefill_flops(spec, np.array([0, 1]), np.array([100, 100]))
+
+    assert sum(array[0] for array in arrays.values()) == 0
+    assert sum(array[1] for array in arrays.values()) == total_flops(prefill_flops(spec, 1, 100))
+    with pytest.raises(ValueError, match="0 new tokens"):
+        prefill_flops(spec, 0, 100)
