@@ -14,6 +14,7 @@ from prefixaudit.cli.tables import Table, labelled, lines_of
 from prefixaudit.cost.engine_log import EngineLog, read_engine_log
 from prefixaudit.cost.estimate import CostEstimate, CostQuestion, CostTimes, estimate_cost
 from prefixaudit.cost.hardware import find_gpu, find_tier
+from prefixaudit.cost.memory import KvGroup
 from prefixaudit.cost.pool import PoolEstimate, PoolSettings
 from prefixaudit.cost.time import MeasuredPrefill
 from prefixaudit.errors import ConfigurationError, UsageError
@@ -190,6 +191,7 @@ def as_json(estimate: CostEstimate) -> str:
             "kv_cache_dtype": estimate.kv_cache_dtype,
             "tensor_parallel": estimate.tensor_parallel,
             "kv_bytes_per_token": estimate.kv_bytes_per_token,
+            "groups": [asdict(group) for group in estimate.kv_groups],
             "kv_bytes_prompt": estimate.kv_bytes_prompt,
             "state_bytes": estimate.state_bytes,
         },
@@ -281,11 +283,26 @@ def _memory(estimate: CostEstimate) -> list[str]:
         ),
         ("this prompt", f"{estimate.kv_bytes_prompt / GIB:,.3f} GiB{where}"),
     ]
+    if len(estimate.kv_groups) > 1:
+        rows[1:1] = [("", _group(group)) for group in estimate.kv_groups]
     if estimate.state_bytes:
         rows.append(("state a sequence", f"{estimate.state_bytes / 2**20:,.1f} MiB{where}"))
     if estimate.pool is not None:
         rows += _pool(estimate.pool)
     return ["MEMORY", *labelled(rows)]
+
+
+def _group(group: KvGroup) -> str:
+    layers = f"{group.num_layers} layer{'s' if group.num_layers > 1 else ''}"
+    match group.kind:
+        case "full":
+            return f"{group.bytes_per_token:,} in {layers} that keep every token"
+        case "window":
+            return f"{group.bytes_per_token:,} in {layers} that keep the last {group.span:,}"
+        case "chunk":
+            return f"{group.bytes_per_token:,} in {layers} that keep a chunk of {group.span:,}"
+        case "state":
+            return f"0 in {layers} that keep a state"
 
 
 def _pool(pool: PoolEstimate) -> list[tuple[str, str]]:

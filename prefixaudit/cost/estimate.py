@@ -18,7 +18,14 @@ from prefixaudit.cost.engine_log import EngineLog
 from prefixaudit.cost.flops import flop_terms, prefill_flops, total_flops
 from prefixaudit.cost.hardware import Gpu, Tier, load_hardware
 from prefixaudit.cost.lora import lora_flops_per_token
-from prefixaudit.cost.memory import kv_bytes_per_token, kv_dtype, sequence_bytes, state_bytes
+from prefixaudit.cost.memory import (
+    KvGroup,
+    kv_bytes_per_token,
+    kv_dtype,
+    kv_groups,
+    sequence_bytes,
+    state_bytes,
+)
 from prefixaudit.cost.pool import PoolEstimate, PoolSettings, estimate_pool
 from prefixaudit.cost.position import LengthDependence, length_dependence, position_digest
 from prefixaudit.cost.savings import (
@@ -112,6 +119,7 @@ class CostEstimate:
     kv_cache_dtype: str
     tensor_parallel: int
     kv_bytes_per_token: int
+    kv_groups: tuple[KvGroup, ...]
     kv_bytes_prompt: int
     state_bytes: int
     pool: PoolEstimate | None
@@ -176,6 +184,11 @@ def estimate_cost(spec: ModelSpec, question: CostQuestion) -> CostEstimate:
         kv_cache_dtype=kv_dtype(spec, settings.kv_cache_dtype),
         tensor_parallel=settings.tensor_parallel,
         kv_bytes_per_token=kv_bytes_per_token(
+            spec,
+            kv_cache_dtype=settings.kv_cache_dtype,
+            tensor_parallel=settings.tensor_parallel,
+        ),
+        kv_groups=kv_groups(
             spec,
             kv_cache_dtype=settings.kv_cache_dtype,
             tensor_parallel=settings.tensor_parallel,

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
 from prefixaudit.core.model import (
     Attention,
@@ -147,6 +148,60 @@ def kv_bytes_per_token(
         for mixer, count in cache_of(spec).distinct_mixers
     )
     return math.ceil(total)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvGroup:
+    """Layers that keep the same tokens: their KV bytes a token, or their state's bytes a sequence.
+
+    `span` is the window or chunk, None for full attention and states. Sizes are those of all layers
+    of the group together on one rank; `bytes_per_token` is 0 for states.
+    """
+
+    kind: Literal["full", "window", "chunk", "state"]
+    span: int | None
+    num_layers: int
+    bytes_per_token: int
+    state_bytes: int
+
+
+def kv_groups(
+    spec: ModelSpec | CacheSpec, *, kv_cache_dtype: str = "auto", tensor_parallel: int = 1
+) -> tuple[KvGroup, ...]:
+    """Return the groups in the order of their first layers; layers that reuse KV are in none."""
+    cache = cache_of(spec)
+    dtype = kv_dtype(cache, kv_cache_dtype)
+    layers: dict[tuple[Literal["full", "window", "chunk", "state"], int | None], int] = {}
+    token_bytes: dict[tuple[str, int | None], Fraction] = {}
+    states: dict[tuple[str, int | None], int] = {}
+    for mixer, count in cache.distinct_mixers:
+        if isinstance(mixer, Attention) and mixer.reuses_kv:
+            continue
+        key: tuple[Literal["full", "window", "chunk", "state"], int | None]
+        match mixer:
+            case Attention(chunk=int()):
+                key = ("chunk", mixer.chunk)
+            case Attention(window=int()):
+                key = ("window", mixer.window)
+            case Attention() | LatentAttention():
+                key = ("full", None)
+            case _:
+                key = ("state", None)
+        size = mixer_kv_bytes(mixer, dtype, tensor_parallel=tensor_parallel)
+        state = mixer_state_bytes(mixer, cache, tensor_parallel=tensor_parallel)
+        layers[key] = layers.get(key, 0) + count
+        token_bytes[key] = token_bytes.get(key, Fraction(0)) + count * size
+        states[key] = states.get(key, 0) + count * state
+    return tuple(
+        KvGroup(
+            kind=key[0],
+            span=key[1],
+            num_layers=number,
+            bytes_per_token=math.ceil(token_bytes[key]),
+            state_bytes=states[key],
+        )
+        for key, number in layers.items()
+    )
 
 
 def live_tokens(mixer: Mixer, num_tokens: int) -> int:

@@ -9,6 +9,7 @@ import pytest
 
 from prefixaudit.cost.memory import (
     kv_bytes_per_token,
+    kv_groups,
     mixer_kv_bytes,
     sequence_bytes,
     state_bytes,
@@ -79,6 +80,37 @@ def test_float32_states_of_a_bfloat16_model() -> None:
     spec = describe(published_config("qwen3.5-35b-a3b"))
 
     assert state_bytes(spec) == 30 * (32 * 128 * 128 * 4 + 3 * 8192 * 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "groups"),
+    [
+        # Published: 507,904 bytes a token, 425,984 of them windowed.
+        ("gemma-3-27b-it", [("window", 1024, 52, 425_984), ("full", None, 10, 81_920)]),
+        ("llama-4-scout", [("chunk", 8192, 36, 147_456), ("full", None, 12, 49_152)]),
+        ("llama-3.1-8b", [("full", None, 32, 131_072)]),
+        ("qwen3.5-35b-a3b", [("state", None, 30, 0), ("full", None, 10, 20_480)]),
+    ],
+)
+def test_layers_fall_into_groups(name: str, groups: list[tuple[str, int | None, int, int]]) -> None:
+    found = kv_groups(describe(published_config(name)), kv_cache_dtype="bfloat16")
+
+    assert [
+        (group.kind, group.span, group.num_layers, group.bytes_per_token) for group in found
+    ] == groups
+
+
+@pytest.mark.parametrize("config", [item[1] for item in RECORDS], ids=[item[0] for item in RECORDS])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_groups_add_up(config: dict[str, Any], ranks: int) -> None:
+    spec = describe(config)
+
+    groups = kv_groups(spec, tensor_parallel=ranks)
+
+    assert sum(group.bytes_per_token for group in groups) == kv_bytes_per_token(
+        spec, tensor_parallel=ranks
+    )
+    assert sum(group.state_bytes for group in groups) == state_bytes(spec, tensor_parallel=ranks)
 
 
 def test_latent_formats_replace_the_whole_latent() -> None:
