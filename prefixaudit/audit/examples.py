@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from prefixaudit.audit.facts import adapters_of, servers_of, tiers_of
+from prefixaudit.audit.facts import adapters_of, has_tenants, servers_of, tiers_of
 from prefixaudit.audit.findings import figures_of, findings_of
 from prefixaudit.audit.gathering import AuditGatherer
 from prefixaudit.audit.tiers import replay_tiers
@@ -87,6 +87,7 @@ def subject_of_example(rule: Rule, example: RuleExample) -> AuditSubject:
         "servers": servers,
         "tiers": tiers,
         "adapters": adapters_of(deployment),
+        "has_tenants": has_tenants(deployment),
     }
     if not prompts:
         return AuditSubject(**facts)

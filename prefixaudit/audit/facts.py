@@ -7,6 +7,7 @@ from typing import Final
 from prefixaudit.core.audit import AdapterFacts, ServerFacts, TierFacts
 from prefixaudit.core.engine import EngineProfile, KeyPart, Tier
 from prefixaudit.core.identity import CONTENT_FIELDS
+from prefixaudit.core.unknown import UNKNOWN, Known
 from prefixaudit.deployment import Deployment
 
 THE_SERVER: Final = "server"
@@ -93,3 +94,14 @@ def adapters_of(deployment: Deployment) -> tuple[AdapterFacts, ...]:
     loaded = () if deployment.timeline is None else deployment.timeline.adapter_names
     known = {adapter.name for adapter in listed}
     return (*listed, *(AdapterFacts(name=name) for name in loaded if name not in known))
+
+
+def has_tenants(deployment: Deployment) -> Known[bool]:
+    """Say whether several tenants are served, as far as the deployment tells.
+
+    Who names a source of tenants, or trust domains, serves several; who gives every request one
+    tenant serves one.
+    """
+    if deployment.tenant_rule is not None or deployment.trust_domains:
+        return True
+    return False if isinstance(deployment.identity.tenant, str) else UNKNOWN

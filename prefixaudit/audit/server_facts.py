@@ -11,7 +11,7 @@ enable_prompt_embeds  also where the identity says that no request has any
 hash_algorithm      the option, or the only algorithm that the release has
 hash_seed           PYTHONHASHSEED
 serves_media        the model takes images, audio or video, and they aren't refused
-has_tenants         several tenants are served
+has_tenants         several tenants (of several trust domains, in a log) are served
 stores              external stores that the server shares: "lmcache", "lmcache/in-process" …
 routers             router indexes that it stands behind, in the same form
 is_recurrent        some layers keep a state of constant size (Mamba, gated delta …)
@@ -272,13 +272,16 @@ def _serves_media(server: ServerFacts, subject: AuditSubject) -> Fact:
 
 
 def _has_tenants(server: ServerFacts, subject: AuditSubject) -> Fact:
-    tenants = {
-        identity.tenant
+    owners = {
+        owner
         for replay in subject.replays[:1]
         for identity in replay.trace.identities
-        if isinstance(identity.tenant, str)
+        for owner in [
+            identity.tenant if identity.trust_domain is UNKNOWN else identity.trust_domain
+        ]
+        if isinstance(owner, str)
     }
-    if len(tenants) > 1:
+    if len(owners) > 1:
         return True
     given = server.settings.get("has_tenants", UNKNOWN)
     return subject.has_tenants if given is UNKNOWN else given

@@ -2,7 +2,8 @@
 
 Found: two servers of one tier are known to differ in one of the facts, the key doesn't hold it, and
 nothing that the key does hold keeps them apart. Inconclusive: that isn't known. Servers whose
-hashes can't be equal (roots of their own) share nothing, whatever else they differ in.
+hashes can't be equal (roots of their own), or whose keys begin with texts of their own
+(`cache_prefix`, `extra_backend_tag`), share nothing, whatever else they differ in.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ _KINDS: Final = get_args(TierKind)
 _OF_A_SERVER: Final = tuple(
     name for name in CONTENT_FIELDS if not name.startswith("lora_") and name != "prompt_embeds"
 )
+
+# Settings that put a text of the operator's before every key; most stores have none.
+_PREFIXES: Final = ("cache_prefix", "extra_backend_tag")
 
 
 def _observe(subject: AuditSubject, params: Mapping[str, Any]) -> Iterator[Observation]:
@@ -130,6 +134,12 @@ def _kept_apart(
             return True, ()
         if differs is None:
             unknown.append(part.field)
+    for name in _PREFIXES:
+        prefixes = [server.settings.get(name, UNKNOWN) for server in (left, right)]
+        if UNKNOWN not in prefixes and prefixes[0] != prefixes[1]:
+            return True, ()
+        if prefixes.count(UNKNOWN) == 1 and any(isinstance(item, str) for item in prefixes):
+            unknown.append(name)
     roots = root_of(left, tier, subject), root_of(right, tier, subject)
     if UNKNOWN in roots:
         unknown.append("hash_seed")

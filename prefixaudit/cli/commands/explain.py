@@ -14,15 +14,16 @@ def explain(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="A member's name, or KIND:NAME: engine:vllm@0.33.0, mooncake."
+            metavar="NAME", help="A name, or KIND:NAME: salt-guessable, engine:vllm@0.33.0."
         ),
     ],
     output: options.OutputOption = None,
 ) -> None:
-    """The page of one engine, format, family, policy ...
+    """The page of one rule, engine, format, family, policy ...
 
     \b
     Examples:
+      prefixaudit explain salt-guessable
       prefixaudit explain engine:vllm@0.33.0
       prefixaudit explain format:openai
       prefixaudit explain lru

@@ -14,7 +14,7 @@ def list_members(
     kind: Annotated[
         str | None,
         typer.Argument(
-            metavar="KIND", help="engines, families, formats, ...; without it: the kinds."
+            metavar="KIND", help="engines, formats, rules, ...; without it: the kinds."
         ),
     ] = None,
     output_format: Annotated[
@@ -22,12 +22,13 @@ def list_members(
     ] = "text",
     output: options.OutputOption = None,
 ) -> None:
-    """List engines, log formats, model families, policies ...
+    """List engines, log formats, model families, policies, rules ...
 
     \b
     Examples:
       prefixaudit list
       prefixaudit list engines
+      prefixaudit list rules
       prefixaudit list formats --format json
     """
     import orjson
