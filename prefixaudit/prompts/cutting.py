@@ -14,7 +14,7 @@ from prefixaudit.prompts.boundaries import Boundaries
 # is cut at line ends, and a line longer than _LONG_CHARACTERS after words as well, so that a text
 # that grew or changed in one place is the same parts elsewhere.
 _WHOLE_CHARACTERS = 2048
-_SHORT_CHARACTERS = 24
+_SHORT_CHARACTERS = 96
 _LONG_CHARACTERS = 768
 _STEP_CHARACTERS = 384
 

@@ -91,7 +91,7 @@ class TextEncoder:
         path: Path,
         *,
         cache_bytes: int = 256 << 20,
-        check_share: float = 0.005,
+        check_share: float = 0.003,
     ) -> None:
         self.statistics = EncoderStatistics()
         self._tokenizer, configuration = _load(path)
@@ -156,6 +156,11 @@ class TextEncoder:
         if has_no_text and token_index:
             return len(text)
         return int(start)
+
+    def decode(self, ids: TokenArray) -> str:
+        """Return the text of some ids, special tokens included."""
+        text: str = self._tokenizer.decode(ids.tolist(), skip_special_tokens=False)
+        return text
 
     def forget(self) -> None:
         """Empty the cache, so that the next texts are encoded anew."""

@@ -68,7 +68,7 @@ class ReplayOptions:
     assumed_arrival_s: float | None = None
     rules: ServerRules = AS_SENT
     encode_generated: bool = True
-    check_share: float = 0.005
+    check_share: float = 0.003
     cache_bytes: int = 256 << 20
     time_limit_s: float = 5.0
     max_characters: int = 64 << 20
