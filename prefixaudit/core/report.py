@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from prefixaudit.core.finding import Finding
 from prefixaudit.core.pool import Lookups
 from prefixaudit.core.request import Skipped
 from prefixaudit.core.trace import Float64Array, Int64Array
+
+if TYPE_CHECKING:
+    from prefixaudit.core.gate import GateReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,7 +346,8 @@ class RenderOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renderer:
-    """One output format: a Report in, text out."""
+    """One output format: a Report in, text out; `render_gate` where it can show a gate too."""
 
     title: str
     render: Callable[[Report, RenderOptions], str]
+    render_gate: Callable[[GateReport, RenderOptions], str] | None = None

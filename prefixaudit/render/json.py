@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from prefixaudit.core.report import Hits, Renderer, RenderOptions, Report
+from prefixaudit.render._gate_json import render_gate
 
 SCHEMA_VERSION = 1
 
@@ -120,4 +121,6 @@ def render(report: Report, options: RenderOptions) -> str:
     return orjson.dumps(values, option=orjson.OPT_INDENT_2).decode("utf-8")
 
 
-RENDERER = Renderer(title="JSON with a schema_version, for programs", render=render)
+RENDERER = Renderer(
+    title="JSON with a schema_version, for programs", render=render, render_gate=render_gate
+)

@@ -18,6 +18,7 @@ from prefixaudit.core.report import (
     UnknownField,
 )
 from prefixaudit.printable import printable
+from prefixaudit.render._gate_text import render_gate
 from prefixaudit.render._plot import Mark, plot_curve
 
 _GIB = 2**30
@@ -411,4 +412,4 @@ def _bar(share: float, width: int) -> str:
     return "█" * full + (_BAR[rest - 1] if rest else "")
 
 
-RENDERER = Renderer(title="text for a terminal", render=render)
+RENDERER = Renderer(title="text for a terminal", render=render, render_gate=render_gate)

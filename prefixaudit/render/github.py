@@ -1,0 +1,67 @@
+"""GitHub Actions annotations: workflow commands, one a finding, at its file and line.
+
+What fails is an error, other findings of medium severity or more a warning, the rest a notice;
+known and ignored findings are left out. `%`, CR and LF are escaped, in properties `:` and `,` too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prefixaudit.core.finding import Severity
+from prefixaudit.core.gate import GateFinding, GateReport, as_gate
+from prefixaudit.core.report import Renderer, RenderOptions, Report
+from prefixaudit.render._gate import budget_text, evidence_of, message_of, place_of, plain
+
+
+def render_gate(gate: GateReport, options: RenderOptions) -> str:
+    """Return the gate as workflow commands, and its verdict as the last of them."""
+    return "\n".join(_lines(gate)) + "\n"
+
+
+def render(report: Report, options: RenderOptions) -> str:
+    """Return a report's findings as workflow commands."""
+    return render_gate(as_gate(report), options)
+
+
+def _lines(gate: GateReport) -> Iterator[str]:
+    for item in gate.findings:
+        if item.status == "new":
+            yield _annotation(item, gate)
+    for budget in gate.budgets:
+        if budget.verdict != "met":
+            yield _command("error", {"title": f"budget {budget.name}"}, budget_text(budget))
+    level = "notice" if gate.exit_code == 0 else "error"
+    yield _command(level, {"title": "prefixaudit"}, plain(gate.verdict))
+
+
+def _annotation(item: GateFinding, gate: GateReport) -> str:
+    finding = item.finding
+    level = "notice"
+    if item.fails:
+        level = "error"
+    elif finding.severity >= Severity.MEDIUM:
+        level = "warning"
+    place = place_of(finding, gate)
+    properties = {"file": place.path}
+    if place.line:
+        properties["line"] = str(place.line)
+    properties["title"] = f"{finding.rule} ({finding.severity.label})"
+    return _command(level, properties, "\n".join((message_of(finding), *evidence_of(finding))))
+
+
+def _command(level: str, properties: dict[str, str], message: str) -> str:
+    listed = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    return f"::{level} {listed}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    text = text.encode("utf-8", errors="backslashreplace").decode("utf-8")
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+RENDERER = Renderer(title="GitHub Actions annotations", render=render, render_gate=render_gate)
