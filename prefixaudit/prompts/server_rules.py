@@ -39,8 +39,9 @@ class ServerRules:
 
 
 AS_SENT = ServerRules()
-# Read from vLLM's entrypoints/chat_utils.py (`_postprocess_messages`) and SGLang's
-# entrypoints/openai/serving_chat.py.
+# Tool calls: vLLM's `_postprocess_messages` and SGLang's `normalize_assistant_tool_call_arguments`
+# parse the arguments of assistant messages. Null content as empty text isn't verified by version.
+# Known to be missing: SGLang turns a last assistant message that isn't continued into a user's.
 VLLM = ServerRules(null_content="empty", tool_arguments="object")
 SGLANG = ServerRules(null_content="empty", tool_arguments="object", part_separator=" ")
 
@@ -80,8 +81,8 @@ def prepare(
                 message = {**message, "content": rules.part_separator.join(texts)}
         if rules.null_content == "drop" and None in message.values():
             message = {key: value for key, value in message.items() if value is not None}
-        if rules.tool_arguments == "object" and message.get("tool_calls"):
-            message = {**message, "tool_calls": _parsed_calls(message["tool_calls"])}
+        if rules.tool_arguments == "object" and message.get("role") == "assistant":
+            message = _with_parsed_calls(message)
         prepared.append(message)
     return PreparedMessages(
         messages=prepared, has_null_content=has_null_content, has_media=has_media
@@ -99,10 +100,13 @@ def _text_of(part: Any) -> str:
     return text
 
 
-def _parsed_calls(calls: Any) -> Any:
+def _with_parsed_calls(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    calls = message.get("tool_calls")
     if not isinstance(calls, list):
-        return calls
-    return [_parsed_call(call) for call in calls]
+        return message
+    if not calls:  # an empty list would lead templates off the normal path
+        return {key: value for key, value in message.items() if key != "tool_calls"}
+    return {**message, "tool_calls": [_parsed_call(call) for call in calls]}
 
 
 def _parsed_call(call: Any) -> Any:
