@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from prefixaudit.audit.facts import adapters_of, servers_of, tiers_of
-from prefixaudit.audit.false_hits import key_gaps
+from prefixaudit.audit.facts import adapters_of, has_tenants, servers_of, tiers_of
+from prefixaudit.audit.false_hits import key_gaps, unsafe_masks, unsafe_tokens
 from prefixaudit.audit.findings import figures_of, findings_of
 from prefixaudit.audit.gathering import AuditGatherer
 from prefixaudit.audit.isolation import isolation_table
@@ -38,7 +38,7 @@ from prefixaudit.core.audit import AuditLog, AuditSubject, TierFacts, TierReplay
 from prefixaudit.core.identity import ISOLATION_FIELDS
 from prefixaudit.core.pool import HitCurve, Lookups
 from prefixaudit.core.prompt import Prompt
-from prefixaudit.core.report import AuditReport, IsolationRow, TierFigures
+from prefixaudit.core.report import AuditReport, IsolationRow, TierFigures, TierRows
 from prefixaudit.core.request import ChatMessages, RawText, Request, Skipped, Source, TokenArray
 from prefixaudit.core.trace import BlockTrace, Int64Array
 from prefixaudit.deployment import Deployment
@@ -123,7 +123,7 @@ class Auditing:
         if tier is None:
             return None
         trace = trace_for(log, tier)
-        keys = tier_keys(log, trace, tier)
+        keys = tier_keys(log, trace, self._servers, tier)
         self._own_keys = keys
         if len(self._servers) > 1:
             first = numbered(keys.first, log.server)
@@ -186,6 +186,7 @@ class Auditing:
             servers=self._servers,
             tiers=self._tiers,
             adapters=adapters_of(self._deployment),
+            has_tenants=has_tenants(self._deployment),
             replays=tuple(replays),
             figures=figures_of(replays),
         )
@@ -208,6 +209,7 @@ class Auditing:
                 public_tokens=log.public_tokens,
             ),
             num_public_tokens=int(log.public_tokens.sum()),
+            rows=tuple(_rows(replay) for replay in replays),
             notes=tuple(notes),
         )
 
@@ -217,7 +219,7 @@ class Auditing:
         saved_flops: Callable[[Int64Array], float] | None,
         pool: PoolReplay | None,
     ) -> tuple[IsolationRow, ...]:
-        keys = self._own_keys or tier_keys(local.log, local.trace, local.tier)
+        keys = self._own_keys or tier_keys(local.log, local.trace, self._servers, local.tier)
         apart = keys.apart
         if len(self._servers) > 1:
             apart = numbered(apart, local.log.server)
@@ -253,6 +255,19 @@ class Auditing:
             gaps=gaps.fields,
             smallest_closing_fields=gaps.smallest,
         )
+
+
+def _rows(replay: TierReplay) -> TierRows:
+    sharing = replay.sharing
+    tokens = unsafe_tokens(sharing, unsafe_masks(sharing))
+    unsafe = np.zeros(replay.trace.num_requests, dtype=np.int64)
+    np.add.at(unsafe, sharing.reader, tokens)
+    return TierRows(
+        name=replay.tier.name,
+        num_cached_tokens=replay.lookups.num_cached_tokens,
+        num_safe_cached_tokens=replay.safe_lookups.num_cached_tokens,
+        num_unsafe_tokens=unsafe,
+    )
 
 
 def _cross_tenant(replays: Sequence[TierReplay]) -> int:

@@ -8,6 +8,7 @@ before is a donor after.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -15,16 +16,24 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from prefixaudit.audit.hash_roots import root_of
 from prefixaudit.audit.keys import content_of, isolation_of, number_forms, written_key
 from prefixaudit.audit.public import public_nodes
 from prefixaudit.audit.sharing import field_codes, rows_of, sharing_of
-from prefixaudit.core.audit import AuditLog, ServerFacts, Sharing, TierFacts, TierReplay
+from prefixaudit.core.audit import (
+    AuditLog,
+    AuditSubject,
+    ServerFacts,
+    Sharing,
+    TierFacts,
+    TierReplay,
+)
 from prefixaudit.core.engine import MEDIA
 from prefixaudit.core.pool import HitCurve, Lookups
 from prefixaudit.core.trace import BlockTrace, Float64Array, Int64Array
+from prefixaudit.core.unknown import UNKNOWN
 from prefixaudit.pool.lru import replay_lru
 from prefixaudit.pool.separate import cut_first_blocks, numbered, separated
-
 
 PoolReplay: TypeAlias = Callable[[BlockTrace], Lookups]
 """Replays a trace whose requests are all of one namespace; donors may be left out."""
@@ -80,7 +89,7 @@ def replay_tier(
     a separated trace in it; by default LRU.
     """
     trace = trace_for(log, tier)
-    keys = tier_keys(log, trace, tier) if keys is None else keys
+    keys = tier_keys(log, trace, servers, tier) if keys is None else keys
     with_media = log.trace(tier.block_size)
     assert with_media is not None, "a trace without media has one with media beside it"
     members = pool_members(log, servers, tier)
@@ -114,7 +123,7 @@ def sharing_with(
         with_media = log.trace(tier.block_size)
         assert with_media is not None, "a trace without media has one with media beside it"
         trace = with_media
-    keys = tier_keys(log, trace, tier)
+    keys = tier_keys(log, trace, servers, tier)
     first, rest = keys.first, keys.rest
     for name in fields:
         if name != MEDIA:
@@ -130,7 +139,7 @@ def safe_hits(
     log: AuditLog, servers: Sequence[ServerFacts], tier: TierFacts, *, capacity_blocks: int | None
 ) -> Int64Array:
     """Return the safely cached tokens of each request (int64) in a tier of another capacity."""
-    keys = tier_keys(log, trace_for(log, tier), tier)
+    keys = tier_keys(log, trace_for(log, tier), servers, tier)
     with_media = log.trace(tier.block_size)
     assert with_media is not None, "a trace without media has one with media beside it"
     _, lookups = _pooled(
@@ -187,7 +196,9 @@ _OF_A_PROCESS = (
 )
 
 
-def tier_keys(log: AuditLog, trace: BlockTrace, tier: TierFacts) -> TierKeys:
+def tier_keys(
+    log: AuditLog, trace: BlockTrace, servers: Sequence[ServerFacts], tier: TierFacts
+) -> TierKeys:
     """Return the namespaces that a tier's key gives the log's requests."""
     written = written_key(tier.tier, trace.identities)
     is_store = tier.tier.kind == "external-store"
@@ -202,6 +213,8 @@ def tier_keys(log: AuditLog, trace: BlockTrace, tier: TierFacts) -> TierKeys:
         ignored = process - set(differing)
     elif tier.tier.kind == "router-index":
         apart = numbered(apart, log.server)
+    elif len(servers) > 1:
+        apart = numbered(apart, hash_groups(servers, tier)[log.server])
     first = numbered(written.first[trace.identity], apart)
     return TierKeys(
         first=first,
@@ -209,6 +222,20 @@ def tier_keys(log: AuditLog, trace: BlockTrace, tier: TierFacts) -> TierKeys:
         apart=apart,
         ignored_fields=ignored,
     )
+
+
+def hash_groups(servers: Sequence[ServerFacts], tier: TierFacts) -> Int64Array:
+    """Number servers (int64) by the root of their hashes: of two numbers, no hash is ever equal.
+
+    The last entry stands for requests of an unknown server. A root that isn't known may be any: it
+    is taken for the one that most servers have.
+    """
+    subject = AuditSubject(servers=tuple(servers), tiers=(tier,))
+    roots = [root_of(server, tier, subject) for server in servers]
+    known = Counter(root for root in roots if root is not UNKNOWN)
+    usual = known.most_common(1)[0][0] if known else UNKNOWN
+    filled = [usual if root is UNKNOWN else root for root in (*roots, UNKNOWN)]
+    return number_forms(filled)
 
 
 def _num_known(trace: BlockTrace, name: str) -> int:

@@ -281,10 +281,24 @@ class PrefixProposal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TierRows:
+    """One row a request of the trace, int64 each, for one tier: what it hit, and what of it safely.
+
+    num_unsafe_tokens  got from donors of another identity (see TierFigures)
+    """
+
+    name: str
+    num_cached_tokens: Int64Array
+    num_safe_cached_tokens: Int64Array
+    num_unsafe_tokens: Int64Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
     """What the audit found. `findings` come most severe first; `safe_*` are the own pool's.
 
-    `notes` say what could not be audited and why.
+    `rows` are in the order of `tiers`, the own pool first. `notes` say what could not be audited
+    and why.
     """
 
     num_rules: int
@@ -296,6 +310,7 @@ class AuditReport:
     isolation: tuple[IsolationRow, ...]
     proposed_public_prefixes: tuple[PrefixProposal, ...]
     num_public_tokens: int
+    rows: tuple[TierRows, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -337,11 +352,12 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderOptions:
-    """How to print: columns, colour, and whether every skipped record is listed."""
+    """How to print: columns, colour, whether every skipped record and open question is listed."""
 
     width: int = 100
     colour: bool = False
     show_skipped: bool = False
+    show_inconclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,8 @@ from typing import Any
 
 import orjson
 
-from prefixaudit.core.report import Hits, Renderer, RenderOptions, Report
+from prefixaudit.core.finding import Finding
+from prefixaudit.core.report import AuditReport, Hits, Renderer, RenderOptions, Report
 from prefixaudit.render._gate_json import render_gate
 
 SCHEMA_VERSION = 1
@@ -85,7 +86,45 @@ def as_values(report: Report) -> dict[str, Any]:
         },
         "generated": asdict(report.generated),
         "unknown_fields": [asdict(field) for field in report.unknown_fields],
+        "findings": [] if report.audit is None else [_finding(f) for f in report.audit.findings],
+        "audit": None if report.audit is None else _audit(report.audit),
         "notes": [*report.notes, *report.replay_notes],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    observation = finding.observation
+    return {
+        "rule": finding.rule,
+        "title": finding.title,
+        "severity": finding.severity.label,
+        "severity_if_true": finding.severity_if_true.label,
+        "confidence": finding.confidence.label,
+        "verdict": observation.verdict,
+        "subject": observation.subject,
+        "message": observation.message,
+        "fingerprint": finding.fingerprint,
+        "location": None if observation.location is None else asdict(observation.location),
+        "num_requests": len(observation.requests),
+        "requests": list(observation.requests),
+        "num_tokens": observation.num_tokens,
+        "evidence": [asdict(pair) for pair in observation.evidence],
+        "facts": dict(observation.facts),
+        "remediation": finding.remediation,
+    }
+
+
+def _audit(audit: AuditReport) -> dict[str, Any]:
+    return {
+        "num_rules": audit.num_rules,
+        "tiers": [asdict(tier) for tier in audit.tiers],
+        "safe_this_pool_tokens": audit.safe_this_pool_tokens,
+        "safe_endless_pool_tokens": audit.safe_endless_pool_tokens,
+        "num_cross_tenant_private_tokens": audit.num_cross_tenant_private_tokens,
+        "num_public_tokens": audit.num_public_tokens,
+        "isolation": [asdict(row) for row in audit.isolation],
+        "proposed_public_prefixes": [asdict(p) for p in audit.proposed_public_prefixes],
+        "notes": list(audit.notes),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
 
 from prefixaudit.core.report import (
@@ -18,6 +18,12 @@ from prefixaudit.core.report import (
     UnknownField,
 )
 from prefixaudit.printable import printable
+from prefixaudit.render._audit import (
+    finding_lines,
+    isolation_lines,
+    key_lines,
+    proposal_lines,
+)
 from prefixaudit.render._gate_text import render_gate
 from prefixaudit.render._plot import Mark, plot_curve
 
@@ -38,6 +44,7 @@ class _Text:
         self.width = max(60, options.width)
         self.colour = options.colour
         self.show_skipped = options.show_skipped
+        self.show_inconclusive = options.show_inconclusive
 
     def lines(self) -> Iterator[str]:
         yield from self._header()
@@ -48,6 +55,7 @@ class _Text:
             yield from self._reuse()
             yield from self._hit_lengths()
             yield from self._curve()
+            yield from self._audit()
             yield from self._unknown()
         yield from self._skipped()
         yield from self._notes()
@@ -133,6 +141,7 @@ class _Text:
         yield row(
             "  second half of the log", rates("second_half_token_hit_rate"), "pool filled before"
         )
+        yield from self._safe_row(row, has_pool)
         unit = "block" if report.trace_ids is None else "id"
         yield row("request hit rate", rates("request_hit_rate"), f"one {unit} or more")
         yield row("mean over requests", rates("mean_request_hit_rate"), "of cached / prompt tokens")
@@ -164,6 +173,40 @@ class _Text:
                 f"{reported.num_more:,} more, {reported.num_less:,} less)",
                 indent=2,
             )
+
+    def _safe_row(self, row: Callable[[str, list[str], str], str], has_pool: bool) -> Iterator[str]:
+        audit, total = self.report.audit, self.report.num_prompt_tokens
+        if audit is None or audit.safe_endless_pool_tokens is None or not total:
+            return
+        tokens = [audit.safe_this_pool_tokens, audit.safe_endless_pool_tokens][not has_pool :]
+        values = [_percent(None if number is None else number / total) for number in tokens]
+        yield row("  of it safe", values, "donor of the same identity")
+
+    def _audit(self) -> Iterator[str]:
+        audit = self.report.audit
+        if audit is None:
+            return
+        lines = finding_lines(audit, show_inconclusive=self.show_inconclusive)
+        yield ""
+        yield f"{self._bold('FINDINGS')}  {next(lines)[1]}"
+        for indent, line in lines:
+            yield from self._wrapped(line, indent=indent)
+        for table in (
+            key_lines(audit),
+            isolation_lines(audit.isolation, num_prompt_tokens=self.report.num_prompt_tokens),
+        ):
+            rows = list(table)
+            if rows:
+                yield ""
+                yield self._bold(rows[0])
+                for line in rows[1:]:
+                    yield from self._wrapped(line, indent=62)
+        proposals = list(proposal_lines(audit))
+        if proposals:
+            yield ""
+            yield self._bold("SHARED BEGINNINGS")
+            for indent, line in proposals:
+                yield from self._wrapped(line, indent=indent)
 
     def _flops(self, hits: Hits) -> str:
         total = self.report.prefill_flops
@@ -301,7 +344,8 @@ class _Text:
                 yield f"    and {count - len(first):,} more (--show-skipped)"
 
     def _notes(self) -> Iterator[str]:
-        notes = [*self.report.notes, *self.report.replay_notes]
+        audit = self.report.audit
+        notes = [*self.report.notes, *self.report.replay_notes, *(audit.notes if audit else ())]
         if not notes:
             return
         yield ""

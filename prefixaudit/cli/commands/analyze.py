@@ -35,6 +35,19 @@ def analyze(
     show_skipped: Annotated[
         bool, typer.Option("--show-skipped", help="List every skipped record, not the first few.")
     ] = False,
+    show_inconclusive: Annotated[
+        bool,
+        typer.Option(
+            "--show-inconclusive", help="List every question that has no answer, and why."
+        ),
+    ] = False,
+    rules: Annotated[
+        list[Path] | None,
+        typer.Option("--rules", metavar="DIR", help="Folder of further rules; can be repeated."),
+    ] = None,
+    audit: Annotated[
+        bool, typer.Option("--audit/--no-audit", help="Look for unsafe sharing.")
+    ] = True,
     color: options.ColourOption = "auto",
 ) -> int:
     """How much of a log could be reused, and what that saves.
@@ -75,6 +88,8 @@ def analyze(
         trace_block_size=trace_block_size,
         cache_generated=cache_generated,
         jobs=jobs,
+        audit=audit,
+        rule_folders=tuple(rules or ()),
     )
     progress = streams.ProgressLine()
     try:
@@ -84,7 +99,12 @@ def analyze(
     if per_request is not None:
         write_rows(report, per_request)
     colour = streams.wants_colour(color, output)
-    text = renderer.render(report, RenderOptions(colour=colour, show_skipped=show_skipped))
+    text = renderer.render(
+        report,
+        RenderOptions(
+            colour=colour, show_skipped=show_skipped, show_inconclusive=show_inconclusive
+        ),
+    )
     streams.write_result(text, output)
     if report.incomplete is not None:
         streams.complain(f"incomplete: {report.incomplete}")
