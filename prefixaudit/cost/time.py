@@ -35,7 +35,7 @@ ComputeType: TypeAlias = Literal["bf16", "fp8"]
 _BAND: Final = ((128, 0.10, 0.35), (512, 0.30, 0.70), (2048, 0.40, 0.75))
 _EXPERTS_FACTOR: Final = 0.5
 _FP8_FACTOR: Final = 0.7
-_BANDWIDTH_SHARE: Final = (0.6, 0.8)
+BANDWIDTH_SHARE: Final = (0.6, 0.8)
 
 # Share of a peer link that an all-reduce reaches: 128 MB on 8 GPUs take 1.09 ms on H100 (0.48),
 # 2.17 ms on A100 (0.36), 0.72 ms on B200 (0.36); and what each costs however small it is.
@@ -180,39 +180,41 @@ class TimeModel:
         flops = self.flops(new, cached)
         low, high = self.efficiency_band(new)
         moved = self._moved_bytes(new, cached) / self.gpu.bandwidth_bytes_per_s
-        fast = np.maximum(flops / (self.peak_flops_per_s * high), moved / _BANDWIDTH_SHARE[1])
-        slow = np.maximum(flops / (self.peak_flops_per_s * low), moved / _BANDWIDTH_SHARE[0])
+        fast = np.maximum(flops / (self.peak_flops_per_s * high), moved / BANDWIDTH_SHARE[1])
+        slow = np.maximum(flops / (self.peak_flops_per_s * low), moved / BANDWIDTH_SHARE[0])
+        quick, late = self.overhead_s(new)
+        return Seconds(lo=fast + quick, hi=slow + late)
+
+    def overhead_s(self, new: NDArray[np.integer]) -> tuple[Float64Array, Float64Array]:
+        """Return what a step of n new tokens takes beside compute and memory, at best, at worst.
+
+        Collectives, launches, scheduling. A measured throughput has them in it already.
+        """
         if self._implied is not None:
-            # What was measured has collectives and overhead in it.
-            return Seconds(lo=fast, hi=slow)
+            nothing = np.zeros(np.shape(new))
+            return nothing, nothing
         quick, late = self._collective_s(new)
         layers = self.spec.num_layers
-        states = new * self._num_state_layers / self.tensor_parallel
-        states = states * (_STATE_BANDWIDTH / self.gpu.bandwidth_bytes_per_s)
-        return Seconds(
-            lo=fast + quick + states * _STATE_S[0] + _STEP_S[0] + layers * _LAYER_S[0],
-            hi=slow + late + states * _STATE_S[1] + _STEP_S[1] + layers * _LAYER_S[1],
-        )
-
-    @property
-    def _num_state_layers(self) -> int:
-        return sum(
-            count
-            for mixer, count in self.spec.cache.distinct_mixers
-            if isinstance(mixer, GatedDelta | KimiDelta | Mamba1 | Mamba2)
+        return (
+            quick + _STEP_S[0] + layers * _LAYER_S[0],
+            late + _STEP_S[1] + layers * _LAYER_S[1],
         )
 
     def _moved_bytes(self, new: NDArray[np.integer], cached: NDArray[np.integer]) -> Float64Array:
         """Return the bytes that each rank reads and writes."""
+        per_token = kv_bytes_per_token(
+            self.spec, kv_cache_dtype=self.kv_cache_dtype, tensor_parallel=self.tensor_parallel
+        )
+        return self.weight_read_bytes(new) + (new + cached) * float(per_token)
+
+    def weight_read_bytes(self, new: NDArray[np.integer]) -> Float64Array:
+        """Return the bytes of weights that each rank reads in a step of n new tokens."""
         parts = dict(component_bytes(self.spec))
         experts = parts.pop("experts", 0.0)
         if not self.spec.tied_embeddings:
             parts.pop("embedding")  # A lookup reads a row a token.
         weights = sum(parts.values()) + experts * self._touched_share(new)
-        per_token = kv_bytes_per_token(
-            self.spec, kv_cache_dtype=self.kv_cache_dtype, tensor_parallel=self.tensor_parallel
-        )
-        return weights / self.tensor_parallel + (new + cached) * float(per_token)
+        return np.broadcast_to(weights / self.tensor_parallel, np.shape(new)).astype(np.float64)
 
     def _touched_share(self, new: NDArray[np.integer]) -> Float64Array:
         """Return the share of the routed experts that n tokens touch: 1 - (1 - k/E)^n."""
@@ -272,7 +274,7 @@ class TimeModel:
             lines.append(f"efficiency {lo:.2f} to {hi:.2f} of the peak, as given; not measured")
         else:
             lines.append(self._band_text())
-        share = f"{_BANDWIDTH_SHARE[0]:g} to {_BANDWIDTH_SHARE[1]:g}"
+        share = f"{BANDWIDTH_SHARE[0]:g} to {BANDWIDTH_SHARE[1]:g}"
         lines.append(
             f"memory {self.gpu.bandwidth_bytes_per_s / 1e9:,.0f} GB/s, {share} of it reached"
         )

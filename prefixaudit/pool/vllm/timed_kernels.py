@@ -9,6 +9,8 @@ import math
 
 from numba import njit
 
+from prefixaudit.pool.vllm.tier_kernels import fetch, save_evicted, store
+
 
 @njit(cache=True, nogil=True)
 def serve(  # type: ignore[no-untyped-def]
@@ -60,8 +62,36 @@ def serve(  # type: ignore[no-untyped-def]
     samples,
     sample_every_s,
     totals,
+    num_queued,
+    until_s,
+    state,
+    clock,
+    tier_blocks,
+    tier_token_s,
+    tier_fixed_s,
+    tier_min_blocks,
+    writes_through,
+    promotes,
+    tier_of,
+    tier_after,
+    tier_before,
+    tier_used,
+    fetched_blocks,
+    fetch_s,
 ):
     """Serve requests as they arrive, step by step; see `timed.serve_timed` for what it means.
+
+    The first `num_queued` of `order` are known. It stops where a step would begin at `until_s` or
+    later, or nobody is left, and goes on from there when it is called again: `state` (int64 [10])
+    and `clock` (float64 [2]) keep what no other array does; at the start they are `start_state`'s.
+
+    Below the pool are tiers [tiers] of `tier_blocks` blocks, the fastest first: a key stands in one
+    of them (`tier_of` int64 [keys], -1: in none), in rings of recency (`tier_after`, `tier_before`
+    int32 [keys + tiers]; the last entries are the rings' heads). A block comes to the first tier
+    when it is computed (`writes_through`) or evicted from the pool; what that pushes out goes to
+    the next. A fetch of blocks takes tier_fixed_s + tokens * tier_token_s of each tier, in the step
+    of the admission, which waits for it; shorter ones than `tier_min_blocks` are computed instead.
+    `fetched_blocks` int64 [requests, tiers], `fetch_s` float64 [requests]: at first admission.
 
     Blocks are numbered from 1; 0 closes the rings: the free queue (`after`, `before`), and the
     holders of a key (`newer`, `older`; `holder` is the first one, 0 where there is none).
@@ -72,8 +102,8 @@ def serve(  # type: ignore[no-untyped-def]
     known, tokens computed, blocks, blocks with a key, tokens of this step.
     `idle` are the free slots, `preempted` a stack of requests to resume, `known` their tokens.
 
-    counts   int64 [requests, 5]  hit at first admission (-1: never fits), hits of all admissions,
-             tokens computed, tokens thrown away, preemptions
+    counts   int64 [requests, 6]  hit at first admission (-1: never fits), hits of all admissions,
+             tokens computed, tokens thrown away, preemptions, tokens fetched in all admissions
     times_s  float64 [requests, 4]  first admission, first token, last token so far, finish
     gaps     int64 [bins]  seconds between tokens: bin floor(gaps_per_octave * log2(microseconds))
     samples  float64 [samples, 6]  time, blocks in use, free blocks with a key, running, waiting,
@@ -81,32 +111,37 @@ def serve(  # type: ignore[no-untyped-def]
     totals   int64 [6]  steps, blocks evicted, samples taken, tokens computed, blocks looked up,
              blocks taken and given back
     """
-    num_requests = len(order)
-    num_free = len(after) - 1
-    num_usable = num_free
-    num_free_keyed = 0
-    num_shared = 0
-    num_running = 0
-    num_preempted = 0
-    num_idle = len(idle)
-    at = 0
-    arrived = 0
-    now = 0.0
-    next_sample_s = 0.0
+    num_usable = len(after) - 1
+    num_tiers = len(tier_blocks)
+    num_keys = len(holder)
+    num_free = state[0]
+    num_free_keyed = state[1]
+    num_shared = state[2]
+    num_running = state[3]
+    num_preempted = state[4]
+    num_idle = state[5]
+    at = state[6]
+    arrived = state[7]
+    # Another call may have had the keys of another request in the same memory.
     keys_request = -1
-    refused = -1
+    refused = state[8]
+    now = clock[0]
+    next_sample_s = clock[1]
     while True:
         if num_running == 0 and num_preempted == 0:
-            if at >= num_requests:
+            if at >= num_queued:
                 break
             if arrival_s[order[at]] > now:
                 now = arrival_s[order[at]]
-        while arrived < num_requests and arrival_s[order[arrived]] <= now:
+        if now >= until_s:
+            break
+        while arrived < num_queued and arrival_s[order[arrived]] <= now:
             arrived += 1
         totals[0] += 1
         budget = max_num_batched_tokens
         has_preempted = False
         flops = 0.0
+        waited_s = 0.0
         num_context = 0
         place = 0
         while place < num_running:
@@ -157,6 +192,19 @@ def serve(  # type: ignore[no-untyped-def]
             if not stays:
                 break
             if needed > 0:
+                if num_tiers > 0 and not writes_through:
+                    save_evicted(
+                        needed,
+                        after,
+                        key_of,
+                        newer,
+                        num_keys,
+                        tier_blocks,
+                        tier_of,
+                        tier_after,
+                        tier_before,
+                        tier_used,
+                    )
                 evicted = _take(
                     tables[slot],
                     slots[slot, 3],
@@ -188,6 +236,19 @@ def serve(  # type: ignore[no-untyped-def]
                     older,
                     holder,
                 )
+                if num_tiers > 0 and writes_through:
+                    place_ = full - 1
+                    while place_ >= slots[slot, 4]:
+                        store(
+                            table_keys[slot, place_],
+                            num_keys,
+                            tier_blocks,
+                            tier_of,
+                            tier_after,
+                            tier_before,
+                            tier_used,
+                        )
+                        place_ -= 1
                 slots[slot, 4] = full
                 refused = -1
             slots[slot, 5] = tokens
@@ -208,7 +269,7 @@ def serve(  # type: ignore[no-untyped-def]
                 # Nothing has been freed or stored since it was refused.
                 break
             if request != keys_request:
-                _keys_of(request, ends, parent, size, depth, first_key, num_keyed, keys)
+                keys_of(request, ends, parent, size, depth, first_key, num_keyed, keys)
                 keys_request = request
             num_tokens = known[request]
             limit = (num_tokens - 1) // block_size
@@ -228,7 +289,17 @@ def serve(  # type: ignore[no-untyped-def]
                 if readers[holder[keys[step]]] == 0:
                     free_hits += 1
                 step += 1
-            computed = hit * block_size
+            fetched = 0
+            if num_tiers > 0 and not drops_last_block:
+                while (
+                    hit + fetched < limit
+                    and holder[keys[hit + fetched]] == 0
+                    and tier_of[keys[hit + fetched]] >= 0
+                ):
+                    fetched += 1
+                if fetched < tier_min_blocks:
+                    fetched = 0
+            computed = (hit + fetched) * block_size
             tokens = num_tokens - computed
             if 0 < long_prefill_tokens < tokens:
                 tokens = long_prefill_tokens
@@ -274,6 +345,39 @@ def serve(  # type: ignore[no-untyped-def]
                 step += 1
             num_free -= free_hits
             num_free_keyed -= free_hits
+            if num_tiers > 0:
+                is_first = times_s[request, 0] < 0
+                waited_s += fetch(
+                    request,
+                    keys,
+                    hit,
+                    fetched,
+                    block_size,
+                    is_first,
+                    promotes,
+                    tier_blocks,
+                    tier_token_s,
+                    tier_fixed_s,
+                    tier_of,
+                    tier_after,
+                    tier_before,
+                    tier_used,
+                    fetched_blocks,
+                    fetch_s,
+                )
+                if not writes_through:
+                    save_evicted(
+                        needed,
+                        after,
+                        key_of,
+                        newer,
+                        num_keys,
+                        tier_blocks,
+                        tier_of,
+                        tier_after,
+                        tier_before,
+                        tier_used,
+                    )
             evicted = _take(
                 tables[slot], hit, needed, after, before, readers, key_of, newer, older, holder
             )
@@ -286,12 +390,26 @@ def serve(  # type: ignore[no-untyped-def]
                 full = num_keyed[request]
             if full > hit:
                 _register(tables[slot], table_keys[slot], hit, full, key_of, newer, older, holder)
+                if num_tiers > 0 and writes_through:
+                    place_ = full - 1
+                    while place_ >= hit + fetched:
+                        store(
+                            keys[place_],
+                            num_keys,
+                            tier_blocks,
+                            tier_of,
+                            tier_after,
+                            tier_before,
+                            tier_used,
+                        )
+                        place_ -= 1
                 slots[slot, 4] = full
             refused = -1
-            counts[request, 1] += computed
+            counts[request, 1] += hit * block_size
+            counts[request, 5] += fetched * block_size
             if times_s[request, 0] < 0:
                 times_s[request, 0] = now
-                counts[request, 0] = computed
+                counts[request, 0] = hit * block_size
             budget -= tokens
             flops += flops_until[computed + tokens] - flops_until[computed]
             num_context += computed + tokens
@@ -322,7 +440,7 @@ def serve(  # type: ignore[no-untyped-def]
         step_s = flops * s_per_flop[new]
         if step_s < moved_s[new] + num_context * token_s:
             step_s = moved_s[new] + num_context * token_s
-        now += step_s + overhead_s[new]
+        now += step_s + overhead_s[new] + waited_s
         kept = 0
         place = 0
         while place < num_running:
@@ -367,7 +485,7 @@ def serve(  # type: ignore[no-untyped-def]
         num_running = kept
         if now >= next_sample_s and totals[2] < len(samples):
             row = totals[2]
-            while arrived < num_requests and arrival_s[order[arrived]] <= now:
+            while arrived < num_queued and arrival_s[order[arrived]] <= now:
                 arrived += 1
             samples[row, 0] = now
             samples[row, 1] = num_usable - num_free
@@ -377,10 +495,21 @@ def serve(  # type: ignore[no-untyped-def]
             samples[row, 5] = num_shared
             totals[2] += 1
             next_sample_s = now + sample_every_s
+    state[0] = num_free
+    state[1] = num_free_keyed
+    state[2] = num_shared
+    state[3] = num_running
+    state[4] = num_preempted
+    state[5] = num_idle
+    state[6] = at
+    state[7] = arrived
+    state[8] = refused
+    clock[0] = now
+    clock[1] = next_sample_s
 
 
 @njit(cache=True, nogil=True)
-def _keys_of(request, ends, parent, size, depth, first_key, num_keyed, keys):  # type: ignore[no-untyped-def]
+def keys_of(request, ends, parent, size, depth, first_key, num_keyed, keys):  # type: ignore[no-untyped-def]
     """Write the keys of a request's blocks, from the prompt's start."""
     node = ends[request]
     end = num_keyed[request]

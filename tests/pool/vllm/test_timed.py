@@ -202,8 +202,9 @@ def test_loop_equals_the_step_by_step_scheduler(
     )
     assert serving.num_steps == num_steps
     np.testing.assert_allclose(rows_of(serving), expected, rtol=1e-9)
-    if len(serving.samples) == num_steps > 0:
-        assert tuple(serving.samples[-1, [1, 2, 5]]) == seen
+    [samples] = serving.samples
+    if len(samples) == num_steps > 0:
+        assert tuple(samples[-1, [1, 2, 5]]) == seen
 
 
 @pytest.mark.parametrize(
