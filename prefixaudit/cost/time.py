@@ -195,9 +195,19 @@ class TimeModel:
             return nothing, nothing
         quick, late = self._collective_s(new)
         layers = self.spec.num_layers
+        states = np.asarray(new) * self._num_state_layers / self.tensor_parallel
+        states = states * (_STATE_BANDWIDTH / self.gpu.bandwidth_bytes_per_s)
         return (
-            quick + _STEP_S[0] + layers * _LAYER_S[0],
-            late + _STEP_S[1] + layers * _LAYER_S[1],
+            quick + states * _STATE_S[0] + _STEP_S[0] + layers * _LAYER_S[0],
+            late + states * _STATE_S[1] + _STEP_S[1] + layers * _LAYER_S[1],
+        )
+
+    @property
+    def _num_state_layers(self) -> int:
+        return sum(
+            count
+            for mixer, count in self.spec.cache.distinct_mixers
+            if isinstance(mixer, GatedDelta | KimiDelta | Mamba1 | Mamba2)
         )
 
     def _moved_bytes(self, new: NDArray[np.integer], cached: NDArray[np.integer]) -> Float64Array:

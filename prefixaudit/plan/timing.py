@@ -23,7 +23,7 @@ _LONGEST_STEP_TOKENS: Final = 1 << 17
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredEngine:
-    """What a user measured of an engine: prefill tokens a second, and the shortest step (decode)."""
+    """What a user measured: prefill tokens a second, and the shortest step (of decode)."""
 
     prefill_tokens_per_s: float
     step_s: float
