@@ -52,7 +52,27 @@ if TYPE_CHECKING:
 _CAPACITY_KEYS: Final = ("capacity_blocks", "capacity_tokens", "capacity_gib")
 # Both spellings that vLLM takes for one format.
 _SAME_DTYPE: Final = {"fp8": "fp8_e4m3", "half": "float16", "float": "float32"}
-_ROPE_KEYS: Final = ("rope_scaling", "rope_parameters", "rope_theta")
+# Keys of config.json that decide a field of the identity; nested configs may hold them too.
+_KEYS_OF: Final[Mapping[str, tuple[str, ...]]] = {
+    "position_encoding": (
+        "rope_scaling",
+        "rope_parameters",
+        "rope_theta",
+        "partial_rotary_factor",
+        "dual_chunk_attention_config",
+        "original_max_position_embeddings",
+    ),
+    "attention": (
+        "sliding_window",
+        "use_sliding_window",
+        "sliding_window_pattern",
+        "max_window_layers",
+        "layer_types",
+        "attention_chunk_size",
+    ),
+}
+_AS_IN_THE_CHECKPOINT: Final = "as in the checkpoint"
+_OVERRIDE: Final = "override "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +130,7 @@ def read_servers(
             table.problem("name", f"'{server.facts.name}' is the name of another server too")
         names.add(server.facts.name)
         servers.append(server)
-    return tuple(servers)
+    return _comparable(servers)
 
 
 def only_server(defaults: Defaults, location: Location | None) -> Server:
@@ -292,25 +312,63 @@ def _from_settings(
 ) -> Identity:
     """Return what the options say about the identity of every request of the server.
 
-    Where no option changes it and no folder was given, the position encoding is the checkpoint's
-    own: equal for two servers of one model and revision, and named so.
+    Where no option changes them and no folder was given, position encoding and attention are the
+    checkpoint's own: equal for two servers of one model and revision, and named so.
     """
     values: dict[str, Known[str]] = {}
     if settings.get("enable_lora", UNKNOWN) is False:
         values |= {"lora_name": None, "lora_revision": None, "lora_path": None}
     if settings.get("enable_prompt_embeds", UNKNOWN) is False:
         values["prompt_embeds"] = None
-    known = [settings.get(key, UNKNOWN) is not UNKNOWN for key in ("hf_overrides", "rope_scaling")]
-    if any(key in overrides for key in _ROPE_KEYS):
-        rope = {key: overrides[key] for key in _ROPE_KEYS if key in overrides}
-        text = json.dumps(rope, sort_keys=True, default=repr)
-        values["position_encoding"] = f"override {hashlib.sha256(text.encode()).hexdigest()[:32]}"
-    elif all(known):
-        values["position_encoding"] = "as in the checkpoint"
+    options = ("hf_overrides", "rope_scaling", "rope_theta")
+    is_known = all(settings.get(key, UNKNOWN) is not UNKNOWN for key in options)
+    for field, keys in _KEYS_OF.items():
+        decisive = _decisive(overrides, keys)
+        if decisive:
+            text = json.dumps(decisive, sort_keys=True, default=repr)
+            values[field] = f"{_OVERRIDE}{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+        elif is_known and "unreadable" not in overrides:
+            values[field] = _AS_IN_THE_CHECKPOINT
     dtype = identity.dtype
     if settings.get("kv_cache_dtype", UNKNOWN) in (None, "auto") and isinstance(dtype, str):
         values["kv_cache_dtype"] = dtype  # the cache takes the model's type
     return Identity(**values)
+
+
+def _decisive(overrides: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    found = {key: overrides[key] for key in keys if key in overrides}
+    for key, value in overrides.items():
+        if key.endswith("_config") and key not in keys and isinstance(value, Mapping):
+            inner = _decisive(value, keys)
+            if inner:
+                found[key] = inner
+    return found
+
+
+def _comparable(servers: Sequence[Server]) -> tuple[Server, ...]:
+    """Take back what can't be compared: names of checkpoints and options beside real digests.
+
+    Of a field that one server's model folder decides, what is only known as an option or as the
+    checkpoint's own elsewhere may be the same or not: it is UNKNOWN there.
+    """
+    result = list(servers)
+    for field in _KEYS_OF:
+        named = [_is_named(getattr(server.facts.identity, field)) for server in servers]
+        digests = [isinstance(getattr(s.facts.identity, field), str) for s in servers]
+        if not any(is_text and not name for is_text, name in zip(digests, named, strict=True)):
+            continue
+        for place, server in enumerate(result):
+            if named[place]:
+                identity = replace(server.facts.identity, **{field: UNKNOWN})
+                facts = replace(server.facts, identity=identity)
+                result[place] = replace(server, facts=facts)
+    return tuple(result)
+
+
+def _is_named(value: object) -> bool:
+    return isinstance(value, str) and (
+        value == _AS_IN_THE_CHECKPOINT or value.startswith(_OVERRIDE)
+    )
 
 
 def _standardised(identity: Identity) -> Identity:

@@ -99,7 +99,10 @@ def test_without_adapters_every_request_is_known_to_have_none(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ("hf_overrides = false\nrope_scaling = false", "as in the checkpoint"),
+        (
+            "hf_overrides = false\nrope_scaling = false\nrope_theta = false",
+            "as in the checkpoint",
+        ),
         ("hf_overrides = false", UNKNOWN),
     ],
 )
@@ -226,3 +229,20 @@ min_token_hit_rate = 50
 
     lines = {problem.split("toml:")[1].split(":")[0] for problem in caught.value.problems}
     assert lines == {"3", "5", "6", "8", "10", "11", "12", "14", "16"}
+
+
+def test_a_checkpoints_own_encoding_is_not_compared_with_a_digest(tmp_path: Path) -> None:
+    """One server's model folder is known; whether the other's is the same can't be said."""
+    found = deployment(
+        tmp_path,
+        """
+        [[server]]
+        identity = { position_encoding = "sha256:00" }
+        [[server]]
+        settings = { hf_overrides = false, rope_scaling = false, rope_theta = false }
+        """,
+    )
+
+    encodings = [server.identity.position_encoding for server in found.servers]
+
+    assert encodings == ["sha256:00", UNKNOWN]

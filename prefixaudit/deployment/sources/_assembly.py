@@ -56,6 +56,11 @@ def assemble(files: Sequence[SourceFile], base: Mapping[str, Any]) -> Assembled:
         if kind.is_attachment and not _is_found(file, kind, attachments)
     ]
     servers, tiers = _renamed(sketches)
+    if not servers and not base.get("server"):
+        raise ConfigurationError(
+            f"{file.path}: starts no server that is known; expected vLLM or SGLang"
+            for file, kind in kinds
+        )
     tiers = _named(_shared(tiers))
     locations = {piece.data["name"]: piece.location for piece in (*servers, *tiers)}
     unknown = {

@@ -78,8 +78,12 @@ def parse_options(words: Sequence[Word], table: OptionTable) -> Options:
         kind = table.kept.get(name)
         takes_none = kind == "flag" or name in table.flags
         values: list[Word] = [Word(inline, word.line)] if separator else []
+        may_have_more = False
         if not separator and not takes_none and not negative:
             while place < len(words) and not _is_option(words[place]):
+                if values and words[place].text is None:
+                    may_have_more = True  # of its values, or further options
+                    break
                 values.append(words[place])
                 place += 1
                 if kind != "texts":
@@ -96,7 +100,7 @@ def parse_options(words: Sequence[Word], table: OptionTable) -> Options:
             result.values[name] = not separator or inline.lower() not in ("false", "0")
         elif kind == "presence":
             result.values[name] = True
-        elif not values or any(value.text is None for value in values):
+        elif may_have_more or not values or any(value.text is None for value in values):
             result.values[name] = None
             shown = " ".join(value.raw for value in values if value.text is None)
             result.unknown.append(f"--{name}: {shown or 'its value'} isn't known")

@@ -143,7 +143,7 @@ def sglang_server(process: Process, attachments: Attachments) -> tuple[Piece, li
         draft.settings["hf_overrides"] = None
     # SGLang has no option of its own for it: all of it is in the overrides.
     if "hf_overrides" in draft.settings:
-        draft.settings["rope_scaling"] = None
+        draft.settings |= {"rope_scaling": None, "rope_theta": None}
     if "disable-radix-cache" in values or complete:
         off: Any = values.get("disable-radix-cache", False)
         if off is not None:

@@ -58,6 +58,7 @@ TABLE: Final = OptionTable(
         "kv-transfer-config": "json",
         "kv-offloading-backend": "text",
         "kv-events-config": "json",
+        "weight-transfer-config": "presence",
         "trust-remote-code": "flag",
         "chat-template": "text",
         "api-key": "presence",
@@ -239,7 +240,7 @@ def _take(options: Options, draft: ServerDraft) -> None:
             draft.settings[setting] = None
     draft.take_flags(values, _FLAGS, complete=complete)
     draft.take_flags(values, _FLAGS_BY_RELEASE, complete=False)
-    if complete and "enable-prefix-caching" not in values and _is_on_by_default(draft):
+    if complete and "enable-prefix-caching" not in values and _is_on_by_default(values, draft):
         draft.settings["enable_prefix_caching"] = True
     if "api-key" in values or draft.process.environment.get("VLLM_API_KEY"):
         draft.settings["api_key_set"] = True
@@ -258,6 +259,9 @@ def _take(options: Options, draft: ServerDraft) -> None:
     draft.take_seed()
     for variable, (setting, is_flag) in _VARIABLES.items():
         draft.take_variable(variable, setting, is_flag=is_flag)
+    # Weights are replaced through development endpoints, or a transfer that is configured.
+    if complete and draft.settings.get("server_dev_mode") is False:
+        draft.settings["enable_weight_updates"] = "weight-transfer-config" in values
 
 
 def _take_speculation(values: Mapping[str, Any], draft: ServerDraft, *, complete: bool) -> None:
@@ -272,8 +276,15 @@ def _take_speculation(values: Mapping[str, Any], draft: ServerDraft, *, complete
         draft.settings["speculative_method"] = draft.settings["speculative_model"] = None
 
 
-def _is_on_by_default(draft: ServerDraft) -> bool:
-    """Say whether prefix caching is on by default: in V1, the only engine from 0.11 on."""
+def _is_on_by_default(values: Mapping[str, Any], draft: ServerDraft) -> bool:
+    """Say whether prefix caching is on by default: in V1, the only engine from 0.11 on.
+
+    Connectors named V1 exist there only.
+    """
+    transfer = values.get("kv-transfer-config")
+    connector = transfer.get("kv_connector") if isinstance(transfer, dict) else None
+    if connector == "LMCacheConnectorV1" or draft.process.environment.get("VLLM_USE_V1") == "1":
+        return True
     version = draft.process.versions.get("vllm")
     try:
         return version is not None and Version(version) >= Version("0.11.0")
