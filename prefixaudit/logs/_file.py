@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from prefixaudit.core.reading import EngineReading, PoolReading
 from prefixaudit.core.request import Source
 from prefixaudit.errors import IncompleteError
 from prefixaudit.logs._bytes import DamagedStreamError, as_utf8, decompressed, raw_blocks
@@ -20,6 +21,7 @@ from prefixaudit.logs._options import ReadOptions
 
 STDIN: Final = "-"
 _MAX_LISTED_REPAIRS: Final = 100
+_MAX_READINGS: Final = 2**16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,9 @@ class LogFile:
     num_records      physical records seen: each gave requests or one Skipped
     num_repaired     by kind; `repairs` lists the first of them
     trace_block_size tokens a hash id, for traces
+    readings         what an engine said of its cache between the records; they are no records.
+                     Of very many, every second one is kept
+    pool_readings    what it said of its pool at start-up
     """
 
     def __init__(self, name: str, options: ReadOptions) -> None:
@@ -58,6 +63,8 @@ class LogFile:
         self.num_repaired: Counter[str] = Counter()
         self.repairs: list[Repair] = []
         self.trace_block_size: int | None = None
+        self.readings: list[EngineReading] = []
+        self.pool_readings: list[PoolReading] = []
         self._is_regular = False
         if name != STDIN:
             try:
@@ -100,6 +107,17 @@ class LogFile:
         self.num_repaired[kind] += 1
         if len(self.repairs) < _MAX_LISTED_REPAIRS:
             self.repairs.append(Repair(source=self.source(line), kind=kind, num_bytes=num_bytes))
+
+    def read_off(self, reading: EngineReading | PoolReading) -> None:
+        """Keep what an engine said of its own cache."""
+        if isinstance(reading, PoolReading):
+            if len(self.pool_readings) < _MAX_LISTED_REPAIRS:
+                self.pool_readings.append(reading)
+            return
+        self.readings.append(reading)
+        if len(self.readings) >= _MAX_READINGS:
+            last = self.readings[-1]
+            self.readings = [*self.readings[:-1:2], last]
 
     def _open(self) -> Iterator[Chunk | LostLine]:
         if self.name == STDIN:

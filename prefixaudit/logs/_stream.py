@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import orjson
 
+from prefixaudit.core.reading import EngineReading, PoolReading
 from prefixaudit.core.request import Skipped, Source
 from prefixaudit.errors import IncompleteError, UsageError
 from prefixaudit.logs._file import LogFile
@@ -76,6 +77,16 @@ class LogStream:
         sizes = [file.num_bytes for file in self.files]
         known = [size for size in sizes if size is not None]
         return sum(known) if len(known) == len(sizes) else None
+
+    @property
+    def readings(self) -> tuple[EngineReading, ...]:
+        """What engines said of their caches so far, in the order of the files and their lines."""
+        return tuple(reading for file in self.files for reading in file.readings)
+
+    @property
+    def pool_readings(self) -> tuple[PoolReading, ...]:
+        """What engines said of their pools at start-up so far."""
+        return tuple(reading for file in self.files for reading in file.pool_readings)
 
     @property
     def num_repaired(self) -> dict[str, int]:
