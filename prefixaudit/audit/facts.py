@@ -9,6 +9,7 @@ from prefixaudit.core.engine import EngineProfile, KeyPart, Tier
 from prefixaudit.core.identity import CONTENT_FIELDS
 from prefixaudit.core.unknown import UNKNOWN, Known
 from prefixaudit.deployment import Deployment
+from prefixaudit.deployment.model_folder import read_model_config
 
 THE_SERVER: Final = "server"
 
@@ -53,6 +54,9 @@ def servers_of(deployment: Deployment) -> tuple[ServerFacts, ...]:
             engine=deployment.engine,
             identity=deployment.identity,
             settings=dict(deployment.engine_settings),
+            model_config=None
+            if deployment.model_dir is None
+            else read_model_config(deployment.model_dir),
             max_model_len=deployment.max_model_len,
         ),
     )

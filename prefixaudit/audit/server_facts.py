@@ -60,6 +60,19 @@ _MEDIA_KEYS: Final = (
     "audio_token_id",
     "speech_config",
 )
+# A model of the type whose tables depend on length wherever an engine lets them.
+_LONGROPE: Final = {
+    "model_type": "phi3",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "vocab_size": 128,
+    "max_position_embeddings": 131072,
+    "original_max_position_embeddings": 4096,
+    "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8},
+}
 _COMPARISONS: Final = (">=", "<=", ">", "<")
 
 
@@ -343,7 +356,14 @@ def _rope_type(server: ServerFacts, subject: AuditSubject) -> Fact:
 
 def _length_rule(server: ServerFacts, subject: AuditSubject) -> Fact:
     length = _length(server)
-    return UNKNOWN if length is UNKNOWN else length.rule
+    if length is not UNKNOWN:
+        return length.rule
+    name, version = engine_of(server)
+    if name is None or version is None:
+        return UNKNOWN
+    # The model isn't known: does this release depend on more than it for any model?
+    longrope = length_dependence(describe(_LONGROPE), engine=name, version=version)
+    return longrope.rule if longrope.is_safe else UNKNOWN
 
 
 def _position_regime(server: ServerFacts, subject: AuditSubject) -> Fact:

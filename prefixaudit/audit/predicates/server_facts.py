@@ -29,6 +29,9 @@ def _of_server(
     name, version = engine_of(server)
     if wanted and name not in wanted:
         return None
+    others = names_of(params.get("other_than"))
+    if others and (name is None or name in others):
+        return None
     in_range = is_in_range(version, params.get("since"), params.get("before"))
     if in_range is False:
         return None
@@ -36,7 +39,9 @@ def _of_server(
     if answer.holds is False:
         return None
     unknown = ((f"version of {name}",) if in_range is None else ()) + answer.unknown
-    runs = f"server {server.name} runs {name or 'an engine'}" + (f" {version}" if version else "")
+    runs = f"{server.name} runs {name or 'an engine'}" + (f" {version}" if version else "")
+    if unknown and params.get("only_if_known", False):
+        return None
     if unknown:
         return Observation(
             subject=server.name,
@@ -59,6 +64,10 @@ SPEC = PredicateSpec(
     observe=_observe,
     parameters={
         "engines": Parameter(about="names of engines; by default all", kind="texts"),
+        "other_than": Parameter(about="engines that it isn't about", kind="texts"),
+        "only_if_known": Parameter(
+            about="say nothing where a fact isn't known: for what harms nobody", kind="boolean"
+        ),
         "since": Parameter(about="first release that is affected", kind="text"),
         "before": Parameter(about="first release that is not affected any more", kind="text"),
         "needs": Parameter(

@@ -69,7 +69,7 @@ def _of_fact(
     for (left, of_left, open_left), (right, of_right, open_right) in itertools.combinations(
         members, 2
     ):
-        differs = _differs(name, of_left, of_right)
+        differs = _differs(of_left, of_right)
         if differs is False:
             continue
         apart, open_fields = _kept_apart(tier, subject, left, right)
@@ -107,16 +107,8 @@ def _of_fact(
         )
 
 
-def _differs(name: str, left: Fact, right: Fact) -> bool | None:
-    if left is UNKNOWN or right is UNKNOWN:
-        return None
-    if name == "position_encoding" and _form(left) != _form(right):
-        return None  # a digest of the whole encoding against one of what was overridden
-    return left != right
-
-
-def _form(value: Fact) -> bool:
-    return isinstance(value, str) and value.startswith(("override ", "as in the checkpoint"))
+def _differs(left: Fact, right: Fact) -> bool | None:
+    return None if left is UNKNOWN or right is UNKNOWN else left != right
 
 
 def _kept_apart(
@@ -127,9 +119,7 @@ def _kept_apart(
     for part in tier.tier.key:
         if part.field not in _OF_A_SERVER:
             continue
-        differs = _differs(
-            part.field, fact_of(part.field, left, subject), fact_of(part.field, right, subject)
-        )
+        differs = _differs(fact_of(part.field, left, subject), fact_of(part.field, right, subject))
         if differs:
             return True, ()
         if differs is None:
