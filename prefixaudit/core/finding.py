@@ -99,4 +99,4 @@ class Finding:
     def fingerprint(self) -> str:
         """Return 32 hex digits that stay equal between runs while rule and subject do."""
         text = f"{self.rule}\0{self.observation.subject}\0{self.observation.verdict}"
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
