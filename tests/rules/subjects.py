@@ -19,7 +19,7 @@ def subject_of(tables: Mapping[str, Any]) -> AuditSubject:
     deployment = read_document(document, Path("prefixaudit.toml"))
     return AuditSubject(
         servers=servers_of(deployment),
-        tiers=tiers_of(deployment, block_size=16, capacity_blocks=None),
+        tiers=tiers_of(deployment, block_size=deployment.block_size or 16, capacity_blocks=None),
         adapters=adapters_of(deployment),
         has_tenants=has_tenants(deployment),
     )
