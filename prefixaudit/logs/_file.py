@@ -43,6 +43,9 @@ class LogFile:
     num_bytes        size on disk; None where it isn't known (pipes)
     num_bytes_read   of these
     num_records      physical records seen: each gave requests or one Skipped
+    num_other_lines  lines that are no records of their own: a server's other messages, the further
+                     lines of a request
+    notes            what a reader of the result has to know, a sentence each: times without a year
     num_repaired     by kind; `repairs` lists the first of them
     trace_block_size tokens a hash id, for traces
     readings         what an engine said of its cache between the records; they are no records.
@@ -60,6 +63,8 @@ class LogFile:
         self.num_bytes: int | None = None
         self.num_bytes_read = 0
         self.num_records = 0
+        self.num_other_lines = 0
+        self.notes: list[str] = []
         self.num_repaired: Counter[str] = Counter()
         self.repairs: list[Repair] = []
         self.trace_block_size: int | None = None
@@ -118,6 +123,11 @@ class LogFile:
         if len(self.readings) >= _MAX_READINGS:
             last = self.readings[-1]
             self.readings = [*self.readings[:-1:2], last]
+
+    def note(self, text: str) -> None:
+        """Note something that a reader of the result has to know; the same text counts once."""
+        if text not in self.notes:
+            self.notes.append(text)
 
     def _open(self) -> Iterator[Chunk | LostLine]:
         if self.name == STDIN:

@@ -16,11 +16,15 @@ ReadItem: TypeAlias = Request | Skipped
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """The start of a file: its first lines, and those of them that are JSON, decoded."""
+    """The start of a file: its first lines, and those of them that are JSON, decoded.
+
+    `head` are the first bytes of its content, by which binary formats are known.
+    """
 
     path: str
     lines: tuple[bytes, ...]
     records: tuple[Any, ...]
+    head: bytes = b""
 
     def share_of_records(self, matches: Callable[[dict[str, Any]], bool]) -> float:
         """Return which share of the decoded records are objects that match, in 0..1."""

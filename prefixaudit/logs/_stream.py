@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,6 +20,8 @@ from prefixaudit.logs._paths import FoundFile, find_files
 
 _SAMPLE_RECORDS: Final = 50
 _SAMPLE_LINES: Final = 2000
+_HEAD_BYTES: Final = 4096
+_PICKLE: Final = re.compile(rb"\x80[\x02-\x05](?:\x95|[\]}(cq])")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +143,12 @@ def _opened(
     sample, is_empty = _sample(file)
     if is_empty:
         return file, None
+    if _PICKLE.match(sample.head):
+        # SGLang's request and crash dumps. Loading one runs whatever its writer put into it.
+        raise IncompleteError(
+            f"{file.path}: a pickle file, which is never loaded: that could run any code",
+            hint="let the server log its requests as JSON, or convert the dump where it is trusted",
+        )
     name = options.log_format or recognise(sample)
     file.format_name = name
     return file, wanted or LOG_FORMATS[name]
@@ -169,12 +178,14 @@ def _sample(file: LogFile) -> tuple[Sample, bool]:
     lines: list[bytes] = []
     records: list[Any] = []
     is_empty = True
+    head = b""
     chunks = file.peek()
     for chunk in chunks:
         if isinstance(chunk, LostLine):
             is_empty = False
             continue
         is_empty = is_empty and not chunk.num_nul_bytes and not chunk.data.strip()
+        head = head or chunk.data[:_HEAD_BYTES]
         for line in chunk.data.split(b"\n", _SAMPLE_LINES):
             if len(lines) >= _SAMPLE_LINES or len(records) >= _SAMPLE_RECORDS:
                 break
@@ -188,4 +199,5 @@ def _sample(file: LogFile) -> tuple[Sample, bool]:
                 continue
         if records or len(lines) >= _SAMPLE_LINES:
             break
-    return Sample(path=file.path, lines=tuple(lines), records=tuple(records)), is_empty
+    sample = Sample(path=file.path, lines=tuple(lines), records=tuple(records), head=head)
+    return sample, is_empty
