@@ -33,4 +33,4 @@ class ReadOptions:
     trace_block_size: int | None = None
     year: int | None = None
     max_log_len: int | None = None
-    field_map: Mapping[str, str] = field(default=_NO_MAP)
+    field_map: Mapping[str, str] = field(default_factory=lambda: _NO_MAP)
