@@ -234,7 +234,9 @@ class Auditing:
 
     def _figures(self, replay: TierReplay) -> TierFigures:
         tier = replay.tier
-        gaps = key_gaps(replay.sharing, lambda fields: sharing_with(replay, self._servers, fields))
+        gaps = key_gaps(
+            replay.trace, replay.sharing, lambda fields: sharing_with(replay, self._servers, fields)
+        )
         total = int(replay.trace.num_prompt_tokens.sum())
         cached = int(replay.lookups.num_cached_tokens.sum())
         safe = int(replay.safe_lookups.num_cached_tokens.sum())

@@ -1,8 +1,9 @@
 """False hits: what each field that a key lacks lets through, and the fewest fields that close it.
 
 A stretch that a reader got from a donor of another identity is let through by each field in which
-the two differ. A set of fields closes the gap when every such stretch has one of them; but a key
-with more fields finds other donors, so the log is replayed under it until nothing is let through.
+the two differ. A set of fields closes the gap when every such stretch has one of them, or one that
+differs with them (the revision of another adapter); but a key with more fields finds other donors,
+so the log is replayed under it until nothing is let through.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixaudit.audit.sharing import FIELD_BIT
+from prefixaudit.audit.sharing import FIELD_BIT, fields_apart
 from prefixaudit.core.audit import Sharing
 from prefixaudit.core.engine import MEDIA
 from prefixaudit.core.identity import CONTENT_FIELDS
 from prefixaudit.core.report import FieldGap
+from prefixaudit.core.trace import BlockTrace
 
 _MEDIA_BIT: Final = 1 << 31
 _BITS: Final = {**FIELD_BIT, MEDIA: _MEDIA_BIT}
@@ -67,8 +69,13 @@ def unsafe_tokens(sharing: Sharing, masks: NDArray[np.uint32]) -> NDArray[np.int
     return result
 
 
-def key_gaps(sharing: Sharing, replay_with: Callable[[tuple[str, ...]], Sharing]) -> KeyGaps:
-    """Return what a tier lets through. `replay_with` replays it with fields added to its key."""
+def key_gaps(
+    trace: BlockTrace, sharing: Sharing, replay_with: Callable[[tuple[str, ...]], Sharing]
+) -> KeyGaps:
+    """Return what a tier lets through. `replay_with` replays it with fields added to its key.
+
+    `trace` has the requests' identities.
+    """
     masks = unsafe_masks(sharing)
     tokens = unsafe_tokens(sharing, masks)
     unsafe = masks != 0
@@ -76,7 +83,7 @@ def key_gaps(sharing: Sharing, replay_with: Callable[[tuple[str, ...]], Sharing]
         fields=tuple(_gaps(sharing, masks)),
         num_requests=len(np.unique(sharing.reader[unsafe])),
         num_tokens=int(tokens.sum()),
-        smallest=_smallest(masks, replay_with) if unsafe.any() else (),
+        smallest=_smallest(trace, sharing, replay_with) if unsafe.any() else (),
     )
 
 
@@ -102,17 +109,23 @@ def _gaps(sharing: Sharing, masks: NDArray[np.uint32]) -> Iterable[FieldGap]:
 
 
 def _smallest(
-    masks: NDArray[np.uint32], replay_with: Callable[[tuple[str, ...]], Sharing]
+    trace: BlockTrace, sharing: Sharing, replay_with: Callable[[tuple[str, ...]], Sharing]
 ) -> tuple[str, ...]:
-    needed = {int(mask) for mask in np.unique(masks[masks != 0])}
+    needed = _closing_masks(trace, sharing)
     while True:
         fields = smallest_hitting_set(needed)
-        found = unsafe_masks(replay_with(fields))
-        more = {int(mask) for mask in np.unique(found[found != 0])}
+        more = _closing_masks(trace, replay_with(fields))
         # A mask that a chosen field hits can't come back: that field is in the key now.
         if more <= needed:
             return fields
         needed |= more
+
+
+def _closing_masks(trace: BlockTrace, sharing: Sharing) -> set[int]:
+    """Return the distinct masks of fields of which one has to be added, of all unsafe rows."""
+    unsafe = unsafe_masks(sharing)
+    closing = fields_apart(trace, sharing) | (unsafe & np.uint32(_MEDIA_BIT))
+    return {int(mask) for mask in np.unique(closing[unsafe != 0])}
 
 
 def smallest_hitting_set(masks: Iterable[int]) -> tuple[str, ...]:

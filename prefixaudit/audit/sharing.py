@@ -153,6 +153,19 @@ def sharing_of(
     )
 
 
+def fields_apart(trace: BlockTrace, sharing: Sharing) -> NDArray[np.uint32]:
+    """Return for each row (uint32) the bits of the fields that would keep reader and donor apart.
+
+    Those are the fields that differ, known or not; `user` is none of them.
+    """
+    of_reader, of_donor = trace.identity[sharing.reader], trace.identity[sharing.donor]
+    masks = np.zeros(len(sharing.reader), dtype=np.uint32)
+    for name in (*_PLAIN, *_ADAPTER, *_OWNER):
+        codes = field_codes(trace.identities, name)
+        masks[codes[of_reader] != codes[of_donor]] |= np.uint32(FIELD_BIT[name])
+    return masks
+
+
 def common_blocks(trace: BlockTrace, left: Int64Array, right: Int64Array) -> Int64Array:
     """Return how many leading blocks two requests have in common (int64, by pairs of positions)."""
     tree = trace.tree
