@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final
 
 DEFAULT_MAX_LINE_BYTES: Final = 64 * 2**20
 DEFAULT_MAX_DECOMPRESSED_BYTES: Final = 64 * 2**30
-_NO_MAP: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,4 +31,4 @@ class ReadOptions:
     trace_block_size: int | None = None
     year: int | None = None
     max_log_len: int | None = None
-    field_map: Mapping[str, str] = field(default_factory=lambda: _NO_MAP)
+    field_map: Mapping[str, str] = field(default_factory=dict)
