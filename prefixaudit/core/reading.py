@@ -1,4 +1,4 @@
-"""What an engine says of its own cache while it runs: a line of its log, or a scrape of its metrics.
+"""What an engine says of its own cache while it runs: a line of its log, a scrape of metrics.
 
 Three different figures are called "hit rate" there: of everything since the server started, of the
 last requests (vLLM: 1,000) or the last interval, and of what a log covers. A reading says which.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -31,9 +32,13 @@ def first_text(records: Iterable[Mapping[str, Any]], names: Iterable[str]) -> st
     names = tuple(names)
     for record in records:
         for name in names:
-            value = known_text(record, name)
-            if value is not None and value is not UNKNOWN and value != "":
+            value = record.get(name)
+            if value is None or value == "":
+                continue
+            if isinstance(value, str):
                 return value
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                return str(value)
     return None
 
 
@@ -56,6 +61,16 @@ def token_ids(value: Any, name: str) -> TokenArray:
     """
     if not isinstance(value, list):
         raise RecordError("bad-token-ids", f"`{name}` is {_type(value)}; a list of ids is expected")
+    try:
+        packed = array("I", value)
+    except (TypeError, OverflowError):
+        packed = None
+    if packed is not None and packed.itemsize == 4:
+        ids = np.frombuffer(packed, dtype=np.uint32)
+        # Truth values pass for 0 and 1.
+        if all(type(value[place]) is int for place in np.flatnonzero(ids <= 1).tolist()):
+            ids.flags.writeable = False
+            return ids
     if set(map(type, value)) - {int}:
         wrong = next(item for item in value if type(item) is not int)
         raise RecordError(
@@ -72,9 +87,9 @@ def token_ids(value: Any, name: str) -> TokenArray:
                 "bad-token-ids",
                 f"`{name}` holds {_shown(highest)}; token ids are at most {MAX_TOKEN_ID}",
             )
-    array = np.array(value, dtype=np.uint32)
-    array.flags.writeable = False
-    return array
+    ids = np.array(value, dtype=np.uint32)
+    ids.flags.writeable = False
+    return ids
 
 
 def headers_of(value: Any) -> Mapping[str, str]:

@@ -18,6 +18,8 @@ from prefixaudit.core.request import Skipped, Source
 from prefixaudit.logs._file import LogFile
 from prefixaudit.logs._format import ReadItem
 from prefixaudit.logs._lines import LostLine, too_long
+from prefixaudit.logs._numbers import loads as exact_loads
+from prefixaudit.logs._numbers import may_hold_long_numbers
 from prefixaudit.logs._options import ReadOptions
 
 _NUL_RUN: Final = re.compile(rb"\0+")
@@ -71,7 +73,6 @@ def parsed(
 
 def json_records(file: LogFile) -> Iterator[Decoded | Skipped]:
     """Yield each record of the file decoded, with its place, or Skipped; all are counted."""
-    loads = orjson.loads
     max_line_bytes = file.options.max_line_bytes
     for chunk in file.chunks():
         if isinstance(chunk, LostLine):
@@ -82,6 +83,7 @@ def json_records(file: LogFile) -> Iterator[Decoded | Skipped]:
         if tail is None:
             lines.pop()
         num_nul_bytes = chunk.num_nul_bytes
+        loads = exact_loads if may_hold_long_numbers(chunk.data) else orjson.loads
         for number, line in enumerate(lines, chunk.first_line):
             if len(line) <= max_line_bytes and not num_nul_bytes:
                 try:
@@ -96,6 +98,22 @@ def json_records(file: LogFile) -> Iterator[Decoded | Skipped]:
                 file, line, number, num_nul_bytes=num_nul_bytes, is_tail=number == tail
             )
             num_nul_bytes = 0
+
+
+def _document_records(file: LogFile) -> Iterator[Decoded | Skipped]:
+    for element in file.elements():
+        if isinstance(element, LostLine):
+            yield lost(file, element)
+            continue
+        try:
+            record = orjson.loads(element.data)
+        except orjson.JSONDecodeError:
+            items = _decoded(file, element.data, element.line, is_tail=False)
+            file.num_records += len(items)
+            yield from items
+        else:
+            file.num_records += 1
+            yield file.source(element.line), record
 
 
 def lost(file: LogFile, line: LostLine) -> Skipped:
@@ -143,7 +161,7 @@ def _decoded(file: LogFile, piece: bytes, number: int, is_tail: bool) -> list[De
     if not stripped:
         return []
     try:
-        return [(source, orjson.loads(stripped))]
+        return [(source, exact_loads(stripped))]
     except orjson.JSONDecodeError as error:
         message = error.msg
     if message.startswith(_DEPTH_LIMIT):

@@ -45,6 +45,7 @@ from prefixaudit.logs._fields import (
 )
 from prefixaudit.logs._format import LogFormat, Sample
 from prefixaudit.logs._json_lines import RecordError, read_json_lines
+from prefixaudit.logs._numbers import loads
 from prefixaudit.logs._openai_body import (
     endpoint_of,
     identity_fields,
@@ -127,7 +128,7 @@ def _body_of(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
         value = record.get(name)
         if isinstance(value, str):
             try:
-                value = orjson.loads(value)
+                value = loads(value)
             except orjson.JSONDecodeError:
                 if name != "request":
                     return None
