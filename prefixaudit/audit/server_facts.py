@@ -285,17 +285,16 @@ def _serves_media(server: ServerFacts, subject: AuditSubject) -> Fact:
 
 
 def _has_tenants(server: ServerFacts, subject: AuditSubject) -> Fact:
-    owners = {
-        owner
-        for replay in subject.replays[:1]
-        for identity in replay.trace.identities
-        for owner in [
-            identity.tenant if identity.trust_domain is UNKNOWN else identity.trust_domain
-        ]
-        if isinstance(owner, str)
-    }
-    if len(owners) > 1:
-        return True
+    first: str | None = None
+    for replay in subject.replays[:1]:
+        for identity in replay.trace.identities:
+            domain = identity.trust_domain
+            owner = identity.tenant if domain is UNKNOWN else domain
+            if not isinstance(owner, str):
+                continue
+            first = first or owner
+            if owner != first:
+                return True
     given = server.settings.get("has_tenants", UNKNOWN)
     return subject.has_tenants if given is UNKNOWN else given
 

@@ -43,7 +43,7 @@ def _explain(name: str) -> list[str]:
 
 def page_of_rule(rule: Rule) -> list[str]:
     """Return the page of a rule as lines."""
-    needs = {
+    inputs = {
         "deployment": "deployment files alone",
         "lookup": "a log",
         "report": "a log, for its figures",
@@ -51,7 +51,7 @@ def page_of_rule(rule: Rule) -> list[str]:
     rows = [
         ("severity", rule.severity.label),
         ("confidence", rule.confidence.label),
-        ("needs", needs[rule.scope]),
+        ("looks at", inputs[rule.scope]),
         ("since", f"{rule.since}, {rule.status}"),
         ("predicate", rule.predicate),
         *((f"  {key}", _written(value)) for key, value in rule.params.items()),
