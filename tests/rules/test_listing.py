@@ -36,12 +36,12 @@ def test_list_shows_every_rule_once_the_most_severe_first() -> None:
 
 
 def test_page_of_a_rule_shows_what_it_asks() -> None:
-    lines = page_of("predictable-builtin-hash")
+    lines = [" ".join(line.split()) for line in page_of("predictable-builtin-hash")]
 
     assert lines[0] == "rule predictable-builtin-hash"
-    assert "    needs       python_version is >=3.12" in lines
-    assert "    before      0.7.2" in lines
-    assert any("https://nvd.nist.gov/vuln/detail/CVE-2025-25183" in line for line in lines)
+    assert "needs python_version is >=3.12" in lines
+    assert "before 0.7.2" in lines
+    assert "https://nvd.nist.gov/vuln/detail/CVE-2025-25183" in lines
 
 
 def test_rule_of_a_folder_of_ones_own_is_explained_by_its_path(tmp_path: Path) -> None:
