@@ -30,6 +30,7 @@ from prefixaudit.errors import UsageError
 
 if TYPE_CHECKING:
     from prefixaudit.analysis.auditing import Auditing
+    from prefixaudit.analysis.reasons import Reasons
     from prefixaudit.core.model import ModelSpec
 
 GeneratedSetting: TypeAlias = Literal["auto", "on", "off"]
@@ -90,6 +91,7 @@ def full_report(
     deployment: Deployment,
     setting: GeneratedSetting,
     auditing: Auditing | None = None,
+    reasons: Reasons | None = None,
 ) -> Report:
     model = deployment.model
     kv_bytes = kv_bytes_per_token(deployment)
@@ -206,6 +208,18 @@ def full_report(
                 policy=deployment.engine_settings.get("eviction_policy"),
                 capacity_blocks=capacity_blocks,
             ),
+        ),
+        why=None
+        if reasons is None
+        else reasons.report(
+            trace,
+            hits=simulated.lookups.num_cached_tokens,
+            endless_hits=simulated.endless_lookups.num_cached_tokens,
+            key_fields=fields,
+            min_recomputed_tokens=min_recomputed,
+            saved_flops=None if model is None else lambda tokens: saved_flops(model, tokens),
+            prefill_flops=per_request,
+            has_pools_of_servers=own_trace is not None and len(deployment.servers) > 1,
         ),
     )
 

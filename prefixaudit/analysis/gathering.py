@@ -26,6 +26,7 @@ from prefixaudit.prompts import Replayer, ReplayRun, ReplayStatistics
 
 if TYPE_CHECKING:
     from prefixaudit.analysis.auditing import Auditing
+    from prefixaudit.analysis.reasons import Reasons
 
 BlockSizeOrigin = Literal["deployment", "engine", "trace", "assumed"]
 
@@ -177,10 +178,11 @@ def gather(
     cache_generated: bool,
     progress: Progress,
     auditing: Auditing | None = None,
+    reasons: Reasons | None = None,
 ) -> Gathered:
     """Read the log to its end and return its trace; `trace` is None where nothing was replayed.
 
-    `auditing` is shown every prompt that the trace takes.
+    `auditing` and `reasons` are shown every prompt that the trace takes.
     """
     builder: TraceBuilder | None = None
     block_size, origin = choose_block_size(deployment, None)
@@ -221,6 +223,8 @@ def gather(
             continue
         if auditing is not None:
             auditing.add(prompt, len(rows))
+        if reasons is not None:
+            reasons.add(prompt)
         rows.add(request, num_requests)
         num_requests += 1
         num_tokens += prompt.num_prompt_tokens

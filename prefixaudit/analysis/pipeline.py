@@ -32,6 +32,7 @@ from prefixaudit.prompts import (
 
 if TYPE_CHECKING:
     from prefixaudit.analysis.auditing import Auditing
+    from prefixaudit.analysis.reasons import Reasons
 
 # A process takes about a second to start and replays a few megabytes a second.
 _BYTES_WORTH_A_PROCESS: Final = 32 << 20
@@ -43,7 +44,8 @@ class AnalysisOptions:
 
     `trace_block_size` is the size in tokens of a trace's blocks, None: found from its records.
     `jobs` None is as many processes as the log is worth, at most all cores. `audit` False leaves
-    the audit out; `rule_folders` hold rules beside the own ones.
+    the audit out; `rule_folders` hold rules beside the own ones. `why` False leaves out where
+    tokens go; `what_if` replays the log again for each cause that can be repaired.
     """
 
     log_format: str | None = None
@@ -52,6 +54,8 @@ class AnalysisOptions:
     jobs: int | None = None
     audit: bool = True
     rule_folders: tuple[Path, ...] = ()
+    why: bool = True
+    what_if: bool = False
 
 
 class Quiet:
@@ -90,12 +94,32 @@ def analyse(
     progress = progress or Quiet()
     check_capacity(deployment)
     auditing = _auditing(deployment, options)
-    gathered = gather_logs(paths, deployment, options, progress, auditing)
+    reasons = _reasons(deployment, options)
+    gathered = gather_logs(paths, deployment, options, progress, auditing, reasons)
     setting = generated_setting(options, deployment)
     progress.stage("simulating the pool")
     if gathered.trace is None:
         return empty_report(gathered, deployment, setting)
-    return full_report(gathered, gathered.trace, deployment, setting, auditing)
+    report = full_report(gathered, gathered.trace, deployment, setting, auditing, reasons)
+    if options.what_if and reasons is not None:
+        from prefixaudit.analysis.what_if import with_what_ifs
+
+        progress.stage("replaying repairs")
+        report = with_what_ifs(report, gathered.trace, reasons, paths, deployment, options)
+    return report
+
+
+def _reasons(deployment: Deployment, options: AnalysisOptions) -> Reasons | None:
+    if not options.why:
+        return None
+    from prefixaudit.analysis.reasons import Reasons
+
+    caches_answers = generated_setting(options, deployment) != "off"
+    return Reasons(
+        deployment,
+        cache_generated=caches_answers,
+        replay_options=replay_options_for(deployment, encode_generated=caches_answers),
+    )
 
 
 def _auditing(deployment: Deployment, options: AnalysisOptions) -> Auditing | None:
@@ -118,6 +142,7 @@ def gather_logs(
     options: AnalysisOptions,
     progress: Progress,
     auditing: Auditing | None = None,
+    reasons: Reasons | None = None,
 ) -> Gathered:
     """Read and replay logs, or read an export back; the expensive half of `analyse`.
 
@@ -148,6 +173,7 @@ def gather_logs(
         cache_generated=caches_answers,
         progress=progress,
         auditing=auditing,
+        reasons=reasons,
     )
 
 

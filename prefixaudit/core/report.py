@@ -17,6 +17,7 @@ from prefixaudit.core.finding import Finding
 from prefixaudit.core.pool import Lookups
 from prefixaudit.core.request import Skipped
 from prefixaudit.core.trace import Float64Array, Int64Array
+from prefixaudit.core.why import WhyFacts
 
 if TYPE_CHECKING:
     from prefixaudit.core.gate import GateReport
@@ -343,6 +344,7 @@ class Report:
     rows: RequestRows
     incomplete: str | None = None
     audit: AuditReport | None = None
+    why: WhyFacts | None = None
 
     @property
     def exit_code(self) -> int:

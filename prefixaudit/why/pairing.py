@@ -1,0 +1,430 @@
+"""Pairs each prompt with the earlier one that it shares most text with, in front or further behind.
+
+Candidates are the latest prompt with the longest common prefix, the last ones of the session, the
+parent, and those that hold the same chunks behind the parting. A candidate's worth is its common
+prefix and what its later chunks cover; the best one is the relative. All work is per prompt: a walk
+in the prefix tree, one pass that cuts it into chunks, one lookup a chunk and a handful of
+candidates. What is remembered is bounded; what was forgotten is counted as never seen.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import numpy as np
+import xxhash
+
+from prefixaudit.core.prompt import Prompt
+from prefixaudit.core.request import (
+    BlockHashes,
+    ChatMessages,
+    MediaSpan,
+    RawText,
+    Request,
+    TokenArray,
+)
+from prefixaudit.core.unknown import UNKNOWN, Unknown
+from prefixaudit.core.why import Shared, UnstableRuns
+from prefixaudit.why.chunks import Chunker, Chunks
+from prefixaudit.why.prefix_tree import Node, PrefixTree, common_length
+
+# Four bytes a token; prompts are kept for the text around a difference.
+_MOST_TREE_TOKENS: Final = 128 << 20
+_MOST_CHARACTERS: Final = 96 << 20
+_MOST_PROMPTS: Final = 20_000
+_MOST_CHUNKS: Final = 4 << 20
+_LAST_OF_SESSION: Final = 3
+# Runs shorter than this are common phrases, not a prompt that is rendered again.
+_SHORTEST_RUN: Final = 8
+_LEAST_COVERED: Final = 16
+_SHORT_TAIL: Final = 256
+_ELSEWHERE: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Tokens [start, end) of a prompt, which stand at `there` and on in its relative."""
+
+    start: int
+    end: int
+    there: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """A prompt that later ones are compared with; tokens include the answer's that are cached."""
+
+    position: int
+    request: Request
+    num_prompt_tokens: int
+    num_tokens: int
+    node: Node
+    chunks: Chunks
+    num_characters: int
+    media: tuple[MediaSpan, ...]
+
+    def tokens(self) -> TokenArray:
+        return PrefixTree.tokens_of(self.node, self.num_tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A prompt and its relative: they part at token `num_shared`, and share `runs` behind it.
+
+    `is_weak`: the runs are a few tokens, which prove nothing where the requests don't agree.
+    """
+
+    reader: Remembered
+    relative: Remembered
+    num_shared: int
+    runs: tuple[Run, ...]
+    is_weak: bool = False
+
+    @property
+    def num_covered(self) -> int:
+        return sum(run.end - run.start for run in self.runs)
+
+
+Relation: TypeAlias = str
+Explain: TypeAlias = Callable[[Pair], bool]
+"""Told of every pair that could be unstable; says whether it is."""
+
+
+class Pairing:
+    """Tell it of every prompt of the trace, in the trace's order; then ask for what it found."""
+
+    def __init__(
+        self,
+        explain: Explain | None = None,
+        *,
+        cache_generated: bool,
+        max_tree_tokens: int = _MOST_TREE_TOKENS,
+        max_characters: int = _MOST_CHARACTERS,
+    ) -> None:
+        self._explain = explain
+        self._cache_generated = cache_generated
+        self._tree = PrefixTree(max_tree_tokens)
+        self._chunker = Chunker()
+        self._chunk_owner: dict[int, int] = {}
+        self._older_owner: dict[int, int] = {}
+        self._remembered: OrderedDict[int, Remembered] = OrderedDict()
+        self._num_characters = 0
+        self._max_characters = max_characters
+        self._sessions: dict[str, list[int]] = {}
+        self._by_id: dict[str, int] = {}
+        self._prefix_tokens = array("q")
+        self._run_request = array("q")
+        self._run_start = array("q")
+        self._run_end = array("q")
+        self._endpoints: dict[str | None, int] = {}
+        self._endpoint = array("i")
+        self.relations: Counter[Relation] = Counter()
+        self.num_compared = 0
+
+    @property
+    def num_added(self) -> int:
+        return len(self._prefix_tokens)
+
+    @property
+    def num_forgotten_tokens(self) -> int:
+        return self._tree.num_dropped_tokens
+
+    @property
+    def endpoints(self) -> tuple[tuple[str | None, ...], array[int]]:
+        """Return the endpoints' names, and each request's place among them."""
+        return tuple(self._endpoints), self._endpoint
+
+    def shared(self) -> Shared:
+        """Return what was found, request by request."""
+        return Shared(
+            prefix_tokens=np.array(self._prefix_tokens, dtype=np.int64),
+            runs=UnstableRuns(
+                request=np.array(self._run_request, dtype=np.int64),
+                start=np.array(self._run_start, dtype=np.int64),
+                end=np.array(self._run_end, dtype=np.int64),
+            ),
+        )
+
+    def add(self, prompt: Prompt) -> None:
+        """Compare the next prompt with the earlier ones, and remember it."""
+        position = len(self._prefix_tokens)
+        request = prompt.request
+        endpoint = request.endpoint if isinstance(request.endpoint, str) else None
+        self._endpoint.append(self._endpoints.setdefault(endpoint, len(self._endpoints)))
+        if isinstance(prompt.tokens, BlockHashes):
+            self._prefix_tokens.append(-1)
+            return
+        tokens = self._tokens(prompt)
+        length = prompt.num_prompt_tokens
+        inserted = self._tree.insert(tokens, position)
+        shared = min(inserted.num_shared, length)
+        self._prefix_tokens.append(shared)
+        reader = Remembered(
+            position=position,
+            request=request,
+            num_prompt_tokens=length,
+            num_tokens=len(tokens),
+            node=inserted.node,
+            chunks=self._chunker.chunks(tokens),
+            num_characters=_num_characters(request),
+            media=prompt.media,
+        )
+        self.num_compared += 1
+        self._compare(reader, shared, inserted.partner)
+        self._remember(reader)
+
+    # --- one prompt and its relative
+
+    def _compare(self, reader: Remembered, shared: int, partner: int) -> None:
+        chunks, length = reader.chunks, reader.num_prompt_tokens
+        behind = int(np.searchsorted(chunks.starts, shared))
+        ahead = self._owners(reader, behind)
+        votes: Counter[int] = Counter()
+        for owner, size in ahead:
+            votes[owner] += size
+        candidates = self._candidates(reader, partner, votes)
+        best: Pair | None = None
+        worth = 0
+        for candidate in candidates:
+            prefix = min(
+                PrefixTree.shared_length(reader.node, candidate.node),
+                length,
+                candidate.num_tokens,
+            )
+            covered = _covered(reader, candidate, prefix)
+            found = prefix + (covered if covered >= _LEAST_COVERED else 0)
+            if found > worth or (
+                found == worth and best is not None and _nearer(reader, candidate, best.relative)
+            ):
+                worth = found
+                best = Pair(reader=reader, relative=candidate, num_shared=prefix, runs=())
+        if best is None or worth < _LEAST_COVERED:
+            self.relations["first of its kind"] += 1
+            return
+        if worth > best.num_shared:
+            best = self._with_runs(best, shared)
+        elif best.num_shared < min(length, best.relative.num_prompt_tokens):
+            best = _with_short_runs(best)
+        self._judge(best, shared)
+
+    def _judge(self, pair: Pair, shared: int) -> None:
+        """Count the pair's relation; what could be unstable is explained, and its runs are kept."""
+        reader, relative = pair.reader, pair.relative
+        if not pair.runs and pair.num_shared >= reader.num_prompt_tokens:
+            repeats = reader.num_prompt_tokens == relative.num_prompt_tokens
+            self.relations["repeats an earlier prompt" if repeats else "goes back to one"] += 1
+            return
+        extends = pair.num_shared >= relative.num_prompt_tokens or _extends_text(pair)
+        may_be_unstable = bool(pair.runs) or (
+            pair.num_shared < relative.num_tokens and _continues(reader.request, relative.request)
+        )
+        if not may_be_unstable or (self._explain is not None and not self._explain(pair)):
+            self.relations[
+                "extends an earlier prompt" if extends else "shares a beginning, then is new"
+            ] += 1
+            return
+        self.relations["unstable"] += 1
+        for run in pair.runs:
+            start, end = max(run.start, shared), min(run.end, reader.num_prompt_tokens)
+            if start < end:
+                self._run_request.append(reader.position)
+                self._run_start.append(start)
+                self._run_end.append(end)
+
+    def _candidates(
+        self, reader: Remembered, partner: int, votes: Counter[int]
+    ) -> list[Remembered]:
+        numbers = [partner]
+        request = reader.request
+        if isinstance(request.parent_id, str):
+            numbers.append(self._by_id.get(request.parent_id, -1))
+        if isinstance(request.session_id, str):
+            numbers.extend(self._sessions.get(request.session_id, ())[-2:])
+        if votes:
+            numbers.append(max(votes))
+            numbers.extend(number for number, _ in votes.most_common(2))
+        found = [self._remembered.get(number) for number in dict.fromkeys(numbers)]
+        return [entry for entry in found if entry is not None]
+
+    def _owners(self, reader: Remembered, first: int) -> list[tuple[int, int]]:
+        """Return (prompt, tokens) for the chunks from `first` on that were seen, and own them."""
+        chunks, length = reader.chunks, reader.num_prompt_tokens
+        hashes = chunks.hashes[first:].tolist()
+        sizes = (chunks.ends[first:] - chunks.starts[first:]).tolist()
+        ends = chunks.ends[first:].tolist()
+        owner, older = self._chunk_owner, self._older_owner
+        found = []
+        for number, size, end in zip(hashes, sizes, ends, strict=True):
+            known = owner.get(number)
+            if known is None:
+                known = older.get(number)
+            if known is not None and end <= length and known != reader.position:
+                found.append((known, size))
+            owner[number] = reader.position
+        if len(owner) > _MOST_CHUNKS:
+            self._older_owner, self._chunk_owner = owner, {}
+        return found
+
+    def _with_runs(self, pair: Pair, shared: int) -> Pair:
+        """Find the runs behind the parting: equal chunks, grown as far as tokens agree."""
+        reader, relative = pair.reader, pair.relative
+        ours, theirs = reader.tokens()[: reader.num_prompt_tokens], relative.tokens()
+        there = relative.chunks
+        first_there = int(np.searchsorted(there.starts, pair.num_shared))
+        places: dict[int, list[int]] = {}
+        for number, start in zip(
+            there.hashes[first_there:].tolist(), there.starts[first_there:].tolist(), strict=True
+        ):
+            places.setdefault(number, []).append(start)
+        here = reader.chunks
+        first = int(np.searchsorted(here.starts, pair.num_shared))
+        runs: list[Run] = []
+        done, after = pair.num_shared, pair.num_shared
+        for number, start in zip(
+            here.hashes[first:].tolist(), here.starts[first:].tolist(), strict=True
+        ):
+            if start < done or number not in places:
+                continue
+            # The same text may stand there several times: the next one after the last run.
+            spots = places[number]
+            spot = next((spot for spot in spots if spot >= after), spots[0])
+            ahead = common_length(ours[start:], theirs[spot:])
+            if not ahead:
+                continue
+            room = min(start - done, spot - pair.num_shared)
+            back = common_length(ours[start - room : start][::-1], theirs[spot - room : spot][::-1])
+            if ahead + back >= _SHORTEST_RUN:
+                runs.append(Run(start - back, start + ahead, spot - back))
+                done, after = start + ahead, spot + ahead
+        if sum(run.end - max(run.start, shared) for run in runs) < _LEAST_COVERED:
+            runs = []
+        return Pair(reader=reader, relative=relative, num_shared=pair.num_shared, runs=tuple(runs))
+
+    # --- memory
+
+    def _tokens(self, prompt: Prompt) -> TokenArray:
+        """Return the tokens that the cache sees: answers behind, placeholders by their content."""
+        tokens = prompt.tokens
+        assert not isinstance(tokens, BlockHashes), "the caller looked"
+        if prompt.media:
+            tokens = tokens.copy()
+            for span in prompt.media:
+                mark = xxhash.xxh32_intdigest(span.identifier.encode("utf-8", "surrogatepass"))
+                tokens[span.offset : span.offset + span.num_tokens] ^= np.uint32(mark)
+        answer: TokenArray | None | Unknown = prompt.generated_token_ids
+        if self._cache_generated and answer is not None and answer is not UNKNOWN:
+            return np.concatenate([tokens, answer[: max(0, len(answer) - 1)]])
+        return tokens
+
+    def _remember(self, reader: Remembered) -> None:
+        request, position = reader.request, reader.position
+        self._remembered[position] = reader
+        self._num_characters += reader.num_characters
+        self._by_id[request.request_id] = position
+        if isinstance(request.session_id, str):
+            session = self._sessions.setdefault(request.session_id, [])
+            session.append(position)
+            del session[:-_LAST_OF_SESSION]
+        while len(self._remembered) > 1 and (
+            self._num_characters > self._max_characters or len(self._remembered) > _MOST_PROMPTS
+        ):
+            _, oldest = self._remembered.popitem(last=False)
+            self._num_characters -= oldest.num_characters
+            if self._by_id.get(oldest.request.request_id) == oldest.position:
+                del self._by_id[oldest.request.request_id]
+            session_id = oldest.request.session_id
+            if isinstance(session_id, str) and self._sessions.get(session_id, [0])[-1:] == [
+                oldest.position
+            ]:
+                del self._sessions[session_id]
+
+
+def _with_short_runs(pair: Pair) -> Pair:
+    """Look for runs too short to hold a chunk, in the few tokens right behind the parting."""
+    start, length = pair.num_shared, pair.reader.num_prompt_tokens
+    if length - start > _SHORT_TAIL:
+        return pair
+    ours = pair.reader.tokens()[start:length]
+    theirs = pair.relative.tokens()[start : start + 2 * _SHORT_TAIL]
+    if min(len(ours), len(theirs)) < _LEAST_COVERED:
+        return pair
+    width = _SHORTEST_RUN
+    grams = np.lib.stride_tricks.sliding_window_view(theirs, width)
+    known = {gram.tobytes(): place for place, gram in reversed(list(enumerate(grams)))}
+    runs: list[Run] = []
+    place = 0
+    while place + width <= len(ours):
+        spot = known.get(ours[place : place + width].tobytes())
+        if spot is None:
+            place += 1
+            continue
+        ahead = common_length(ours[place:], theirs[spot:])
+        runs.append(Run(start + place, start + place + ahead, start + spot))
+        place += ahead
+    if sum(run.end - run.start for run in runs) < _LEAST_COVERED:
+        return pair
+    return replace(pair, runs=tuple(runs), is_weak=True)
+
+
+def _covered(reader: Remembered, candidate: Remembered, prefix: int) -> int:
+    """Return how many tokens of the reader's chunks behind `prefix` the candidate has there too."""
+    here, there = reader.chunks, candidate.chunks
+    first = int(np.searchsorted(here.starts, prefix))
+    last = int(np.searchsorted(here.ends, reader.num_prompt_tokens, side="right"))
+    first_there = int(np.searchsorted(there.starts, prefix))
+    if first >= last or first_there >= len(there.hashes):
+        return 0
+    known = np.isin(here.hashes[first:last], there.hashes[first_there:])
+    return int((here.ends[first:last] - here.starts[first:last])[known].sum())
+
+
+def _nearer(reader: Remembered, candidate: Remembered, best: Remembered) -> bool:
+    """Say whether of two equal candidates the first one is the better: same session, then later."""
+
+    def rank(entry: Remembered) -> tuple[bool, int]:
+        session = reader.request.session_id
+        same = isinstance(session, str) and entry.request.session_id == session
+        return same, entry.position
+
+    return rank(candidate) > rank(best)
+
+
+def _continues(request: Request, earlier: Request) -> bool:
+    """Say whether a chat holds all messages of an earlier one, and more: it should extend it."""
+    ours, theirs = request.prompt, earlier.prompt
+    if isinstance(ours, ChatMessages) and isinstance(theirs, ChatMessages):
+        count = len(theirs.messages)
+        return len(ours.messages) > count and all(
+            ours.messages[place] == theirs.messages[place] for place in range(count - 1, -1, -1)
+        )
+    return False
+
+
+def _extends_text(pair: Pair) -> bool:
+    """Say whether raw text goes on where an earlier one ended; a token at the seam may differ."""
+    ours, theirs = pair.reader.request.prompt, pair.relative.request.prompt
+    return (
+        isinstance(ours, RawText)
+        and isinstance(theirs, RawText)
+        and ours.text.startswith(theirs.text)
+    )
+
+
+def _num_characters(request: Request) -> int:
+    """Return about how much room a request's text takes."""
+    prompt = request.prompt
+    match prompt:
+        case RawText():
+            return len(prompt.text)
+        case ChatMessages():
+            total = _ELSEWHERE
+            for message in prompt.messages:
+                content = message.get("content") if isinstance(message, dict) else None
+                total += len(content) + 128 if isinstance(content, str) else _ELSEWHERE
+            return total
+        case _:
+            return _ELSEWHERE
