@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from prefixaudit.audit.facts import servers_of, tiers_of
+from prefixaudit.audit.facts import generic_profile, servers_of, tiers_of
 from prefixaudit.core.audit import ServerFacts, TierFacts
 from prefixaudit.core.finding import Finding
 from prefixaudit.core.gate import Change, ChangeEffect
@@ -23,6 +23,7 @@ _HIGHER_IS_BETTER: Final[Mapping[str, bool]] = {
 # Settings whose values could be private or are already told as something else.
 _UNTOLD: Final = frozenset(("chat_template", "image"))
 _GONE: Final = "not there"
+_STAND_IN: Final = generic_profile().name
 
 
 def changes_between(
@@ -35,21 +36,24 @@ def changes_between(
     new_figures: Mapping[str, float],
 ) -> tuple[Change, ...]:
     """Return the changes: servers, then keys by tier, figures of the log, findings."""
+    new_names = _new_names(old, new)
     return (
-        *_servers(old, new),
-        *_keys(old, new),
+        *_servers(old, new, new_names),
+        *_keys(old, new, new_names),
         *_figures(old_figures, new_figures),
-        *_findings(old_findings, new_findings),
+        *_findings(old_findings, new_findings, new_names),
     )
 
 
-def _servers(old: Deployment, new: Deployment) -> Iterator[Change]:
-    before = {server.name: server for server in servers_of(old)}
+def _new_names(old: Deployment, new: Deployment) -> dict[str, str]:
+    """Return the new names of old servers: one server is one, whatever its files call it."""
+    before, after = servers_of(old), servers_of(new)
+    return {before[0].name: after[0].name} if len(before) == len(after) == 1 else {}
+
+
+def _servers(old: Deployment, new: Deployment, new_names: Mapping[str, str]) -> Iterator[Change]:
+    before = {new_names.get(server.name, server.name): server for server in servers_of(old)}
     after = {server.name: server for server in servers_of(new)}
-    if len(before) == len(after) == 1:
-        # One server is one server, whatever its files call it.
-        (first,), (second,) = before.values(), after.values()
-        before, after = {second.name: first}, {second.name: second}
     for name in dict.fromkeys((*before, *after)):
         if name not in after or name not in before:
             is_new = name in after
@@ -75,6 +79,8 @@ def _server(old: ServerFacts, new: ServerFacts) -> Iterator[Change]:
     told = {name for name, before, after in rows if before != after}
     for name in sorted({*old.settings, *new.settings} - _UNTOLD - told):
         before, after = old.settings.get(name, UNKNOWN), new.settings.get(name, UNKNOWN)
+        if UNKNOWN in (before, after) and {None, False} & {before, after}:
+            continue  # that a file now says what is off is no change of what runs
         rows.append((name, _shown(before), _shown(after)))
     for name, before_text, after_text in rows:
         if before_text != after_text:
@@ -83,9 +89,12 @@ def _server(old: ServerFacts, new: ServerFacts) -> Iterator[Change]:
             )
 
 
-def _keys(old: Deployment, new: Deployment) -> Iterator[Change]:
+def _keys(old: Deployment, new: Deployment, new_names: Mapping[str, str]) -> Iterator[Change]:
     before = {tier.name: tier for tier in _tiers(old)}
     after = {tier.name: tier for tier in _tiers(new)}
+    first_pools, second_pools = _own_pools(before), _own_pools(after)
+    if len(first_pools) == len(second_pools) == 1:
+        before[second_pools[0].name] = before.pop(first_pools[0].name)
     for name in dict.fromkeys((*before, *after)):
         first, second = before.get(name), after.get(name)
         if first is None or second is None:
@@ -100,10 +109,16 @@ def _keys(old: Deployment, new: Deployment) -> Iterator[Change]:
                 after=_GONE if second is None else f"keyed by {fields}",
             )
             continue
-        yield from _key(first, second)
+        yield from _key(first, second, new_names)
 
 
-def _key(old: TierFacts, new: TierFacts) -> Iterator[Change]:
+def _own_pools(tiers: Mapping[str, TierFacts]) -> list[TierFacts]:
+    return [tier for tier in tiers.values() if tier.tier.kind == "local-pool"]
+
+
+def _key(old: TierFacts, new: TierFacts, new_names: Mapping[str, str]) -> Iterator[Change]:
+    if _STAND_IN in (old.profile.name, new.profile.name):
+        return  # an engine that isn't given has no key to compare
     before = {part.field: part for part in old.tier.key}
     after = {part.field: part for part in new.tier.key}
     for field in dict.fromkeys((*before, *after)):
@@ -124,7 +139,11 @@ def _key(old: TierFacts, new: TierFacts) -> Iterator[Change]:
     rows = [
         ("block size", f"{old.block_size} tokens", f"{new.block_size} tokens"),
         ("capacity", _blocks(old.capacity_blocks), _blocks(new.capacity_blocks)),
-        ("servers", ", ".join(old.servers), ", ".join(new.servers)),
+        (
+            "servers",
+            ", ".join(new_names.get(name, name) for name in old.servers),
+            ", ".join(new.servers),
+        ),
         ("hash root", _root(old), _root(new)),
         ("hash algorithm", _algorithm(old), _algorithm(new)),
     ]
@@ -165,11 +184,13 @@ def _figures(old: Mapping[str, float], new: Mapping[str, float]) -> Iterator[Cha
         )
 
 
-def _findings(old: Iterable[Finding], new: Iterable[Finding]) -> Iterator[Change]:
-    before = {finding.fingerprint: finding for finding in old}
-    after = {finding.fingerprint: finding for finding in new}
-    for fingerprint in dict.fromkeys((*after, *before)):
-        first, second = before.get(fingerprint), after.get(fingerprint)
+def _findings(
+    old: Iterable[Finding], new: Iterable[Finding], new_names: Mapping[str, str]
+) -> Iterator[Change]:
+    before = {_identity(finding, new_names): finding for finding in old}
+    after = {_identity(finding, {}): finding for finding in new}
+    for key in dict.fromkeys((*after, *before)):
+        first, second = before.get(key), after.get(key)
         if first is not None and second is not None:
             tokens = first.observation.num_tokens, second.observation.num_tokens
             if tokens[0] != tokens[1]:
@@ -195,6 +216,11 @@ def _findings(old: Iterable[Finding], new: Iterable[Finding]) -> Iterator[Change
             after="" if second is None else label,
             effect="worse" if first is None else "better",
         )
+
+
+def _identity(finding: Finding, new_names: Mapping[str, str]) -> tuple[str, str, str]:
+    subject = finding.observation.subject
+    return finding.rule, new_names.get(subject, subject), finding.observation.verdict
 
 
 def _tiers(deployment: Deployment) -> tuple[TierFacts, ...]:

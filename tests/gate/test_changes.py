@@ -26,6 +26,12 @@ def test_equal_deployments_change_nothing(tmp_path: Path) -> None:
     assert changes(tmp_path, VLLM.format("0.33.0"), VLLM.format("0.33.0")) == []
 
 
+def test_only_server_under_another_name_is_the_same(tmp_path: Path) -> None:
+    text = VLLM.format("0.20.0")
+
+    assert changes(tmp_path, text, text.replace('"a"', '"b"')) == []
+
+
 def test_update_puts_the_adapters_path_into_the_key_and_ends_a_finding(tmp_path: Path) -> None:
     """From vLLM 0.31 the key holds ("lora", name, path)."""
     settings = "settings = { enable_lora = true, allow_runtime_lora_updating = true }\n"
