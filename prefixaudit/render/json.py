@@ -13,6 +13,7 @@ import orjson
 from prefixaudit.core.finding import Finding
 from prefixaudit.core.report import AuditReport, Hits, Renderer, RenderOptions, Report
 from prefixaudit.render._gate_json import render_gate
+from prefixaudit.render._why import why_values
 
 SCHEMA_VERSION = 1
 
@@ -88,6 +89,7 @@ def as_values(report: Report) -> dict[str, Any]:
         "unknown_fields": [asdict(field) for field in report.unknown_fields],
         "findings": [] if report.audit is None else [_finding(f) for f in report.audit.findings],
         "audit": None if report.audit is None else _audit(report.audit),
+        "why": None if report.why is None else why_values(report.why),
         "notes": [*report.notes, *report.replay_notes],
     }
 

@@ -26,6 +26,7 @@ from prefixaudit.render._audit import (
 )
 from prefixaudit.render._gate_text import render_gate
 from prefixaudit.render._plot import Mark, plot_curve
+from prefixaudit.render._why import cause_lines, waterfall_lines
 
 _GIB = 2**30
 _BAR = "▏▎▍▌▋▊▉█"
@@ -54,6 +55,7 @@ class _Text:
         if self.report.log.num_requests:
             yield from self._reuse()
             yield from self._hit_lengths()
+            yield from self._why()
             yield from self._curve()
             yield from self._audit()
             yield from self._unknown()
@@ -181,6 +183,22 @@ class _Text:
         tokens = [audit.safe_this_pool_tokens, audit.safe_endless_pool_tokens][not has_pool :]
         values = [_percent(None if number is None else number / total) for number in tokens]
         yield row("  of it safe", values, "donor of the same identity")
+
+    # Where the tokens go that aren't reused, and what breaks prefixes.
+    def _why(self) -> Iterator[str]:
+        why = self.report.why
+        if why is None:
+            return
+        for section in (
+            waterfall_lines(why),
+            cause_lines(why, num_requests=self.report.log.num_requests),
+        ):
+            for number, (indent, line) in enumerate(section):
+                if not number:
+                    yield ""
+                    yield self._bold(line)
+                else:
+                    yield from self._wrapped(line, indent=indent)
 
     def _audit(self) -> Iterator[str]:
         audit = self.report.audit
