@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final, Literal
 
 from prefixaudit.core.reading import EngineReading, PoolReading
 from prefixaudit.core.request import Source
 from prefixaudit.errors import IncompleteError
-from prefixaudit.logs._bytes import DamagedStreamError, as_utf8, decompressed, raw_blocks
+from prefixaudit.logs._bytes import Blocks, DamagedStreamError, as_utf8, decompressed, raw_blocks
+from prefixaudit.logs._documents import Element, elements
 from prefixaudit.logs._lines import Chunk, LostLine, chunks_of_lines
 from prefixaudit.logs._options import ReadOptions
 
@@ -51,6 +52,11 @@ class LogFile:
     readings         what an engine said of its cache between the records; they are no records.
                      Of very many, every second one is kept
     pool_readings    what it said of its pool at start-up
+    layout           lines, or document: one JSON array, or an object that wraps one
+    set_aside        records that are no request of their own, by kind: an answer that was joined
+                     to its request, a turn of a transcript, a span of another kind
+    looks_back       whether it's read twice, see LogFormat.looks_back
+    memory           what readers remember across the files of one stream
     """
 
     def __init__(self, name: str, options: ReadOptions) -> None:
@@ -70,6 +76,10 @@ class LogFile:
         self.trace_block_size: int | None = None
         self.readings: list[EngineReading] = []
         self.pool_readings: list[PoolReading] = []
+        self.layout: Literal["lines", "document"] = "lines"
+        self.set_aside: Counter[str] = Counter()
+        self.looks_back = False
+        self.memory: dict[str, Any] = {}
         self._is_regular = False
         if name != STDIN:
             try:
@@ -78,11 +88,11 @@ class LogFile:
                 raise IncompleteError(f"{name}: can't be read: {error.strerror}") from error
             self._is_regular = stat.S_ISREG(status.st_mode)
             self.num_bytes = status.st_size if self._is_regular else None
-        self._peeked: list[Chunk | LostLine] = []
-        self._rest: Iterator[Chunk | LostLine] | None = None
+        self._peeked: list[bytes] = []
+        self._rest: Blocks | None = None
 
-    def peek(self) -> Iterator[Chunk | LostLine]:
-        """Yield chunks from the start; `chunks` yields them again.
+    def peek(self) -> Blocks:
+        """Yield decoded blocks from the start; they come again when the file is read.
 
         A pipe can't be opened twice, so what was peeked of it is kept.
         """
@@ -91,12 +101,31 @@ class LogFile:
             self.num_bytes_read = 0
             return
         self._rest = self._open()
-        for chunk in self._rest:
-            self._peeked.append(chunk)
-            yield chunk
+        try:
+            for block in self._rest:
+                self._peeked.append(block)
+                yield block
+        except DamagedStreamError as damage:
+            self._rest = damaged(damage)
+            raise
 
     def chunks(self) -> Iterator[Chunk | LostLine]:
         """Yield the file's lines in chunks; what can't be kept or read comes as LostLine."""
+        return chunks_of_lines(self._blocks(), self.options.max_line_bytes)
+
+    def elements(self) -> Iterator[Element | LostLine]:
+        """Yield the records of a file whose layout is a document."""
+        return elements(self._blocks(), self.options.max_line_bytes)
+
+    def again(self) -> LogFile | None:
+        """Return the same file with counts of its own, to read it twice; None for a pipe."""
+        if not self._is_regular:
+            return None
+        twin = LogFile(self.name, self.options)
+        twin.format_name, twin.layout, twin.memory = self.format_name, self.layout, self.memory
+        return twin
+
+    def _blocks(self) -> Blocks:
         self.num_bytes_read = 0 if self._is_regular else self.num_bytes_read
         if self._rest is None:
             return self._open()
@@ -129,7 +158,7 @@ class LogFile:
         if text not in self.notes:
             self.notes.append(text)
 
-    def _open(self) -> Iterator[Chunk | LostLine]:
+    def _open(self) -> Blocks:
         if self.name == STDIN:
             yield from self._read(sys.stdin.buffer)
             return
@@ -142,17 +171,19 @@ class LogFile:
                 os.posix_fadvise(handle.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
             yield from self._read(handle)
 
-    def _read(self, handle: BinaryIO) -> Iterator[Chunk | LostLine]:
+    def _read(self, handle: BinaryIO) -> Blocks:
         def count(num_bytes: int) -> None:
             self.num_bytes_read += num_bytes
 
         options = self.options
-        try:
-            plain, self.compression = decompressed(
-                raw_blocks(handle, count), options.max_decompressed_bytes
-            )
-            text, self.encoding = as_utf8(plain)
-        except DamagedStreamError as damage:
-            yield LostLine(line=1, kind=damage.kind, reason=damage.reason)
-            return
-        yield from chunks_of_lines(text, options.max_line_bytes)
+        plain, self.compression = decompressed(
+            raw_blocks(handle, count), options.max_decompressed_bytes
+        )
+        text, self.encoding = as_utf8(plain)
+        yield from text
+
+
+def damaged(damage: DamagedStreamError) -> Blocks:
+    """Yield nothing and raise."""
+    yield from ()
+    raise damage

@@ -11,7 +11,26 @@ from prefixaudit.logs._file import LogFile
 from prefixaudit.logs._options import ReadOptions
 from prefixaudit.registry import Registry
 
-ReadItem: TypeAlias = Request | Skipped
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A record that holds an answer, or what the server counted, and not the prompt.
+
+    It is joined to the request of the same id in any of the files. `request` is what it stands for
+    where there is none: its prompt is NotReplayable, and says why.
+    """
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """A record that is no request of its own, of a kind to count by; nothing is lost with it."""
+
+    kind: str
+
+
+ReadItem: TypeAlias = Request | Skipped | Answer | Aside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +60,18 @@ class LogFormat:
     recognise  how surely a sample is of this format: 0 is not, 1 is certain. A record of it
                between records that are damaged or of other kinds is enough for more than 0.
     read       the file's requests and skips. It counts each physical record in
-               `file.num_records`, and each gives at least one Request or exactly one Skipped.
+               `file.num_records`, and each gives at least one Request, or exactly one Skipped,
+               Answer or Aside.
+    looks_back says that requests need what may stand behind them or in another file (answers,
+               traces of observations): such a file is read twice, the first time for its Answers
+               and for what `read` remembers in `file.memory`.
     """
 
     title: str
     fields: tuple[str, ...]
     recognise: Callable[[Sample], float]
     read: Callable[[LogFile, ReadOptions], Iterator[ReadItem]]
+    looks_back: Callable[[Sample], bool] = lambda _: False
 
 
 LOG_FORMATS: Final = Registry[LogFormat](

@@ -72,7 +72,13 @@ def parsed(
 
 
 def json_records(file: LogFile) -> Iterator[Decoded | Skipped]:
-    """Yield each record of the file decoded, with its place, or Skipped; all are counted."""
+    """Yield each record of the file decoded, with its place, or Skipped; all are counted.
+
+    The records are the file's lines, or the elements of a document.
+    """
+    if file.layout == "document":
+        yield from _document_records(file)
+        return
     max_line_bytes = file.options.max_line_bytes
     for chunk in file.chunks():
         if isinstance(chunk, LostLine):
@@ -106,7 +112,7 @@ def _document_records(file: LogFile) -> Iterator[Decoded | Skipped]:
             yield lost(file, element)
             continue
         try:
-            record = orjson.loads(element.data)
+            record = exact_loads(element.data)
         except orjson.JSONDecodeError:
             items = _decoded(file, element.data, element.line, is_tail=False)
             file.num_records += len(items)

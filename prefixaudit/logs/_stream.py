@@ -5,22 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 import orjson
 
 from prefixaudit.core.reading import EngineReading, PoolReading
-from prefixaudit.core.request import Skipped, Source
+from prefixaudit.core.request import Request, Skipped, Source
 from prefixaudit.errors import IncompleteError, UsageError
-from prefixaudit.logs._file import LogFile
-from prefixaudit.logs._format import LOG_FORMATS, LogFormat, ReadItem, Sample
-from prefixaudit.logs._lines import LostLine
+from prefixaudit.logs._bytes import Blocks, DamagedStreamError
+from prefixaudit.logs._documents import elements, is_document
+from prefixaudit.logs._file import LogFile, damaged
+from prefixaudit.logs._format import LOG_FORMATS, Answer, Aside, LogFormat, ReadItem, Sample
+from prefixaudit.logs._joining import Answers
+from prefixaudit.logs._lines import LostLine, chunks_of_lines
 from prefixaudit.logs._options import ReadOptions
 from prefixaudit.logs._paths import FoundFile, find_files
 
 _SAMPLE_RECORDS: Final = 50
 _SAMPLE_LINES: Final = 2000
 _HEAD_BYTES: Final = 4096
+_LAYOUT_BYTES: Final = 2**16
+_SAMPLE_BYTES: Final = 2**22
 _PICKLE: Final = re.compile(rb"\x80[\x02-\x05](?:\x95|[\]}(cq])")
 
 
@@ -52,16 +58,46 @@ class LogStream:
         self.files = tuple(file for file, _ in files)
         self.ignored_files = tuple(ignored)
 
-    def __iter__(self) -> Iterator[ReadItem]:
+    def __iter__(self) -> Iterator[Request | Skipped]:
         assert not self._started, "a log stream can be read once"
         self._started = True
+        answers = Answers()
+        held = self._first_pass(answers)
         for file, log_format in self._files:
-            if log_format is not None:
-                yield from log_format.read(file, self._options)
+            if log_format is None:
+                continue
+            items = held.pop(file, None)
+            for item in log_format.read(file, self._options) if items is None else items:
+                if isinstance(item, Request):
+                    yield answers.joined(item)
+                elif isinstance(item, Skipped):
+                    yield item
+                elif isinstance(item, Aside):
+                    file.set_aside[item.kind] += 1
+                elif not file.looks_back:
+                    answers.add(file, item)
+        yield from answers.left_over()
         yield from self._lost
         if not self.num_records:
             names = ", ".join(file.path for file in self.files)
             raise IncompleteError(f"{names}: no records; request records were expected")
+
+    def _first_pass(self, answers: Answers) -> dict[LogFile, list[ReadItem]]:
+        """Collect answers from files that look back; return all items of those that are pipes."""
+        held: dict[LogFile, list[ReadItem]] = {}
+        memory: dict[str, Any] = {}
+        for file, _ in self._files:
+            file.memory = memory
+        for file, log_format in self._files:
+            if log_format is None or not file.looks_back:
+                continue
+            twin = file.again()
+            if twin is None:
+                held[file] = list(log_format.read(file, self._options))
+            for item in held[file] if twin is None else log_format.read(twin, self._options):
+                if isinstance(item, Answer):
+                    answers.add(file, item)
+        return held
 
     @property
     def num_records(self) -> int:
@@ -90,6 +126,12 @@ class LogStream:
     def pool_readings(self) -> tuple[PoolReading, ...]:
         """What engines said of their pools at start-up so far."""
         return tuple(reading for file in self.files for reading in file.pool_readings)
+
+    @property
+    def set_aside(self) -> dict[str, int]:
+        """Records that are no request of their own so far, by kind."""
+        kinds = sorted({kind for file in self.files for kind in file.set_aside})
+        return {kind: sum(file.set_aside[kind] for file in self.files) for kind in kinds}
 
     @property
     def num_repaired(self) -> dict[str, int]:
@@ -151,7 +193,9 @@ def _opened(
         )
     name = options.log_format or recognise(sample)
     file.format_name = name
-    return file, wanted or LOG_FORMATS[name]
+    log_format = wanted or LOG_FORMATS[name]
+    file.looks_back = log_format.looks_back(sample)
+    return file, log_format
 
 
 def recognise(sample: Sample) -> str:
@@ -174,18 +218,22 @@ def recognise(sample: Sample) -> str:
 
 
 def _sample(file: LogFile) -> tuple[Sample, bool]:
-    """Return the file's first records, and whether it holds nothing at all."""
+    """Return the file's first records, and whether it holds nothing at all; note its layout."""
+    blocks = file.peek()
+    head, is_whole, blocks = _head(blocks)
+    if is_document(head, is_whole=is_whole):
+        file.layout = "document"
+        return _document_sample(file, head, blocks)
     lines: list[bytes] = []
     records: list[Any] = []
     is_empty = True
-    head = b""
-    chunks = file.peek()
-    for chunk in chunks:
+    start = b""
+    for chunk in chunks_of_lines(blocks, file.options.max_line_bytes):
         if isinstance(chunk, LostLine):
             is_empty = False
             continue
         is_empty = is_empty and not chunk.num_nul_bytes and not chunk.data.strip()
-        head = head or chunk.data[:_HEAD_BYTES]
+        start = start or chunk.data[:_HEAD_BYTES]
         for line in chunk.data.split(b"\n", _SAMPLE_LINES):
             if len(lines) >= _SAMPLE_LINES or len(records) >= _SAMPLE_RECORDS:
                 break
@@ -199,5 +247,36 @@ def _sample(file: LogFile) -> tuple[Sample, bool]:
                 continue
         if records or len(lines) >= _SAMPLE_LINES:
             break
-    sample = Sample(path=file.path, lines=tuple(lines), records=tuple(records), head=head)
+    sample = Sample(path=file.path, lines=tuple(lines), records=tuple(records), head=start)
     return sample, is_empty
+
+
+def _head(blocks: Blocks) -> tuple[bytes, bool, Blocks]:
+    """Return the first bytes, whether they are all there are, and all blocks again."""
+    head = b""
+    try:
+        for block in blocks:
+            head += block
+            if len(head) >= _LAYOUT_BYTES:
+                return head, False, chain([head], blocks)
+    except DamagedStreamError as damage:
+        return head, False, chain([head] if head else [], damaged(damage))
+    return head, True, iter([head] if head else [])
+
+
+def _document_sample(file: LogFile, head: bytes, blocks: Blocks) -> tuple[Sample, bool]:
+    records: list[Any] = []
+    num_bytes = 0
+    for element in elements(blocks, file.options.max_line_bytes):
+        if isinstance(element, LostLine):
+            continue
+        num_bytes += len(element.data)
+        try:
+            records.append(orjson.loads(element.data))
+        except orjson.JSONDecodeError:
+            continue
+        if len(records) >= _SAMPLE_RECORDS or num_bytes >= _SAMPLE_BYTES:
+            break
+    start = head[:_HEAD_BYTES]
+    lines = tuple(line for line in map(bytes.strip, start.split(b"\n")) if line)
+    return Sample(path=file.path, lines=lines, records=tuple(records), head=start), False
