@@ -73,6 +73,8 @@ _LONGROPE: Final = {
     "original_max_position_embeddings": 4096,
     "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8},
 }
+# Who knows the seed can compute hashes: it is never shown.
+_SECRETS: Final = frozenset({"hash_seed", "python_hash_seed"})
 _COMPARISONS: Final = (">=", "<=", ">", "<")
 
 
@@ -111,7 +113,8 @@ def answer_needs(needs: Mapping[str, Any], server: ServerFacts, subject: AuditSu
         if result is None:
             unknown.append(name)
         else:
-            known.append(f"{name} is {written(value)}")
+            shown = "set" if name in _SECRETS else written(value)
+            known.append(f"{name} is {shown}")
     return Answer(holds=None if unknown else True, unknown=tuple(unknown), known=tuple(known))
 
 

@@ -95,6 +95,14 @@ def test_unknown_needs_are_named_and_only_they() -> None:
     assert (answer.holds, answer.unknown) == (None, ("python_version",))
 
 
+def test_seed_of_the_hashes_is_never_shown() -> None:
+    subject = one_server("vllm", "0.8.4", {"python_hash_seed": "canary-7341"})
+
+    answer = answer_needs({"hash_seed": True}, subject.servers[0], subject)
+
+    assert answer.known == ("hash_seed is set",)
+
+
 def _fact(name: str, tables: dict[str, Any]) -> Fact:
     subject = subject_of(tables)
     return fact_of(name, subject.servers[0], subject)
