@@ -2,6 +2,7 @@
 
 facts      servers and tiers of a deployment
 gathering  what is noted of each request while the log is read
+identities the log's identities as numbers
 keys       a tier's key, and the complete one, as namespaces
 tiers      replays each tier under both
 sharing    readers, donors, and the fields in which they differ

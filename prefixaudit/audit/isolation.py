@@ -11,7 +11,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixaudit.audit.keys import content_of, number_forms, owner_of
+from prefixaudit.audit.identities import ABSENT_CODE, UNKNOWN_CODE, table_of
+from prefixaudit.audit.keys import content_numbers, owner_of
 from prefixaudit.audit.public import public_nodes
 from prefixaudit.audit.tiers import PoolReplay
 from prefixaudit.core.audit import AuditLog, TierFacts
@@ -19,7 +20,6 @@ from prefixaudit.core.identity import Identity
 from prefixaudit.core.pool import Lookups
 from prefixaudit.core.report import IsolationPolicy, IsolationRow
 from prefixaudit.core.trace import BlockTrace, Int64Array
-from prefixaudit.core.unknown import UNKNOWN
 from prefixaudit.pool.lru import replay_lru
 from prefixaudit.pool.separate import numbered, separated
 
@@ -43,15 +43,15 @@ def isolation_table(
     if trace is None:
         return ()
     identities = trace.identities
-    content = number_forms(content_of(identity, ignored_fields) for identity in identities)
-    shared = numbered(apart, content[trace.identity])
-    tenants = number_forms(identity.tenant for identity in identities)[trace.identity]
+    table = table_of(identities)
+    shared = numbered(apart, content_numbers(identities, ignored_fields)[trace.identity])
+    tenants = table.codes("tenant")[trace.identity]
     total = int(trace.num_prompt_tokens.sum())
 
     def known(*names: str) -> int:
         """Return how many requests have one of the fields."""
-        has = [any(getattr(i, name) is not UNKNOWN for name in names) for i in identities]
-        return int(np.array(has, dtype=np.bool_)[trace.identity].sum())
+        has = np.any([table.codes(name) != UNKNOWN_CODE for name in names], axis=0)
+        return int(has[trace.identity].sum())
 
     def row(policy: IsolationPolicy, own: BlockTrace, groups: Int64Array, names: str) -> None:
         lookups = replay(own)
@@ -89,15 +89,16 @@ def isolation_table(
         private = numbered(shared, tenants)
         own = separated(cut, (~is_public).astype(np.int64), [shared, private])[0]
         row("public-prefix-shared", own, tenants, "tenant")
-    forms: list[tuple[IsolationPolicy, str, Callable[[Identity], object]]] = [
-        ("tenant", "tenant", lambda identity: identity.tenant),
-        ("user", "user", lambda identity: (identity.tenant, identity.user)),
+    owner, both = ("trust_domain", "tenant"), ("tenant", "user")
+    forms: list[tuple[IsolationPolicy, str, tuple[str, ...], Callable[[Identity], object]]] = [
+        ("tenant", "tenant", ("tenant",), lambda identity: identity.tenant),
+        ("user", "user", both, lambda identity: (identity.tenant, identity.user)),
     ]
-    if any(isinstance(identity.trust_domain, str) for identity in identities):
-        forms.insert(0, ("trust-domain", "trust_domain tenant", owner_of))
-    for policy, names, form in forms:
+    if (table.codes("trust_domain") > ABSENT_CODE).any():
+        forms.insert(0, ("trust-domain", "trust_domain tenant", owner, owner_of))
+    for policy, names, fields, form in forms:
         if known(*names.split()):
-            groups = number_forms(form(identity) for identity in identities)[trace.identity]
+            groups = table.number(fields, form)[trace.identity]
             own = separated(trace, same, [numbered(shared, groups)])[0]
             row(policy, own, groups, names)
     return tuple(rows)

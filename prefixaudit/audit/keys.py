@@ -7,22 +7,19 @@ equal written forms share blocks, whatever their fields are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-import numpy as np
-
+from prefixaudit.audit.identities import table_of, value_of
 from prefixaudit.core.engine import MEDIA, Ambiguity, Placement, Tier
 from prefixaudit.core.identity import CONTENT_FIELDS, Identity
 from prefixaudit.core.trace import Int64Array
-from prefixaudit.core.unknown import UNKNOWN, Known
+from prefixaudit.core.unknown import UNKNOWN
 
 Form: TypeAlias = tuple[object, ...]
 _EVERYWHERE: Final[tuple[Placement, ...]] = ("all-blocks", "namespace")
+_ISOLATION: Final = ("tenant", "trust_domain", "cache_salt", "extra_key")
 _ADAPTER_FIELDS: Final = ("lora_name", "lora_revision", "lora_path")
-# An empty text is no salt and no extra key.
-_EMPTY_IS_NONE: Final = frozenset({"cache_salt", "extra_key"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,31 +32,20 @@ class WrittenKey:
     first: Int64Array
     rest: Int64Array
 
-    @property
-    def has_own_first_block(self) -> bool:
-        return bool((self.first != self.rest).any())
 
-
-def value_of(identity: Identity, field: str) -> Known[str]:
-    """Return an identity field as engines see it: an empty salt is none."""
-    value: Known[str] = getattr(identity, field)
-    return None if value == "" and field in _EMPTY_IS_NONE else value
-
-
-def written_key(tier: Tier, identities: Sequence[Identity]) -> WrittenKey:
+def written_key(tier: Tier, identities: tuple[Identity, ...]) -> WrittenKey:
     """Return the namespaces that a tier's key gives the identities; media are in the tree."""
-    first = number_forms(_written(tier, identity, is_first=True) for identity in identities)
-    rest = number_forms(
-        (_written(tier, identity, is_first=False), int(number))
-        for identity, number in zip(identities, first, strict=True)
+    table = table_of(identities)
+    fields = [part.field for part in tier.key if part.field != MEDIA]
+    first = table.number(fields, lambda identity: _written(tier, identity, is_first=True))
+    rest = table.number(
+        fields,
+        lambda identity: (
+            _written(tier, identity, is_first=True),
+            _written(tier, identity, is_first=False),
+        ),
     )
     return WrittenKey(first=first, rest=rest)
-
-
-def number_forms(forms: Iterable[object]) -> Int64Array:
-    """Number values in order of first appearance (int64, from 0)."""
-    numbers: dict[object, int] = {}
-    return np.array([numbers.setdefault(form, len(numbers)) for form in forms], dtype=np.int64)
 
 
 def _written(tier: Tier, identity: Identity, *, is_first: bool) -> Form:
@@ -112,6 +98,20 @@ def content_of(identity: Identity, ignored: frozenset[str] = frozenset()) -> For
         is_known = isinstance(revision, str)
         form.append((lora_name, revision if is_known else ("path", identity.lora_path)))
     return tuple(form)
+
+
+def content_numbers(
+    identities: tuple[Identity, ...], ignored: frozenset[str] = frozenset()
+) -> Int64Array:
+    """Number the content identities (int64 [identities])."""
+    return table_of(identities).number(
+        CONTENT_FIELDS, lambda identity: content_of(identity, ignored)
+    )
+
+
+def isolation_numbers(identities: tuple[Identity, ...]) -> Int64Array:
+    """Number the isolation identities (int64 [identities])."""
+    return table_of(identities).number(_ISOLATION, isolation_of)
 
 
 def owner_of(identity: Identity) -> Form:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixaudit.audit.sharing import field_codes
+from prefixaudit.audit.identities import table_of
 from prefixaudit.core.report import PrefixProposal
 from prefixaudit.core.trace import BlockTrace, Int64Array
 from prefixaudit.pool.separate import numbered, separated, split_nodes
@@ -62,7 +62,7 @@ def propose_prefixes(
     """
     if min_tenants < 2:
         raise ValueError(f"{min_tenants} tenants; expected 2 or more")
-    codes = field_codes(trace.identities, "tenant")[trace.identity]
+    codes = table_of(trace.identities).codes("tenant")[trace.identity]
     known = codes > 0
     tree = trace.tree
     num_nodes = len(tree.parent)

@@ -6,22 +6,19 @@ compared as numbers, so that millions of rows cost a few passes over arrays.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixaudit.audit.keys import value_of
+from prefixaudit.audit.identities import ABSENT_CODE, UNKNOWN_CODE, table_of
 from prefixaudit.core.audit import Sharing
-from prefixaudit.core.identity import CONTENT_FIELDS, IDENTITY_FIELDS, Identity
+from prefixaudit.core.identity import CONTENT_FIELDS, IDENTITY_FIELDS
 from prefixaudit.core.pool import Lookups
 from prefixaudit.core.trace import BlockTrace, Int64Array
-from prefixaudit.core.unknown import UNKNOWN
 
 FIELD_BIT: Final = {name: 1 << place for place, name in enumerate(IDENTITY_FIELDS)}
-_UNKNOWN: Final = -1
-_NONE: Final = 0
 _ADAPTER: Final = ("lora_name", "lora_revision", "lora_path")
 _OWNER: Final = ("tenant", "trust_domain")
 # Compared field by field; `user` separates nobody unless a policy says so.
@@ -43,15 +40,6 @@ def mask_of(fields: Iterable[str]) -> int:
 def fields_of(mask: int) -> tuple[str, ...]:
     """Return the identity fields of the bits, in the order of Identity."""
     return tuple(name for name, bit in FIELD_BIT.items() if mask & bit)
-
-
-def field_codes(identities: Sequence[Identity], name: str) -> Int64Array:
-    """Number a field's values (int64 [identities]): -1 unknown, 0 known to be absent."""
-    numbers: dict[object, int] = {UNKNOWN: _UNKNOWN, None: _NONE}
-    codes = [
-        numbers.setdefault(value_of(identity, name), len(numbers) - 1) for identity in identities
-    ]
-    return np.array(codes, dtype=np.int64)
 
 
 def rows_of(lookups: Lookups) -> tuple[Int64Array, Int64Array]:
@@ -91,9 +79,9 @@ def sharing_of(
 
     def compare(name: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return where the values are known on both sides, and where they are the same."""
-        codes = field_codes(trace.identities, name)
+        codes = table_of(trace.identities).codes(name)
         reader, donor = codes[of_reader], codes[of_donor]
-        return (reader != _UNKNOWN) & (donor != _UNKNOWN), reader == donor
+        return (reader != UNKNOWN_CODE) & (donor != UNKNOWN_CODE), reader == donor
 
     def mark(column: NDArray[np.uint32], where: NDArray[np.bool_], name: str) -> None:
         column[where] |= np.uint32(FIELD_BIT[name])
@@ -112,8 +100,8 @@ def sharing_of(
     name_known, name_equal = compare("lora_name")
     revision_known, revision_equal = compare("lora_revision")
     path_known, path_equal = compare("lora_path")
-    names = field_codes(trace.identities, "lora_name")
-    has_adapter = (names[of_reader] != _NONE) | (names[of_donor] != _NONE)
+    names = table_of(trace.identities).codes("lora_name")
+    has_adapter = (names[of_reader] != ABSENT_CODE) | (names[of_donor] != ABSENT_CODE)
     mark(differing, name_known & ~name_equal, "lora_name")
     mark(unknown, could_differ("lora_name", name_known), "lora_name")
     same_adapter = has_adapter & ~(name_known & ~name_equal)
@@ -126,8 +114,8 @@ def sharing_of(
     mark(unknown, undecided & could_differ("lora_revision", revision_known), "lora_revision")
 
     # The owner: trust domains where both are known, else tenants.
-    domains = field_codes(trace.identities, "trust_domain")
-    domain_known = (domains[of_reader] > _NONE) & (domains[of_donor] > _NONE)
+    domains = table_of(trace.identities).codes("trust_domain")
+    domain_known = (domains[of_reader] > ABSENT_CODE) & (domains[of_donor] > ABSENT_CODE)
     domain_equal = domains[of_reader] == domains[of_donor]
     tenant_known, tenant_equal = compare("tenant")
     mark(differing, domain_known & ~domain_equal, "trust_domain")
@@ -161,7 +149,7 @@ def fields_apart(trace: BlockTrace, sharing: Sharing) -> NDArray[np.uint32]:
     of_reader, of_donor = trace.identity[sharing.reader], trace.identity[sharing.donor]
     masks = np.zeros(len(sharing.reader), dtype=np.uint32)
     for name in (*_PLAIN, *_ADAPTER, *_OWNER):
-        codes = field_codes(trace.identities, name)
+        codes = table_of(trace.identities).codes(name)
         masks[codes[of_reader] != codes[of_donor]] |= np.uint32(FIELD_BIT[name])
     return masks
 

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefixaudit.audit.hash_roots import root_of
-from prefixaudit.audit.keys import content_of, isolation_of, number_forms, written_key
+from prefixaudit.audit.identities import table_of
+from prefixaudit.audit.keys import content_numbers, isolation_numbers, written_key
 from prefixaudit.audit.public import public_nodes
-from prefixaudit.audit.sharing import field_codes, rows_of, sharing_of
+from prefixaudit.audit.sharing import rows_of, sharing_of
 from prefixaudit.core.audit import (
     AuditLog,
     AuditSubject,
@@ -127,7 +128,7 @@ def sharing_with(
     first, rest = keys.first, keys.rest
     for name in fields:
         if name != MEDIA:
-            codes = field_codes(trace.identities, name)[trace.identity]
+            codes = table_of(trace.identities).codes(name)[trace.identity]
             first = numbered(first, codes)
     keys = replace(keys, first=first, rest=numbered(first, rest))
     members = pool_members(log, servers, tier)
@@ -209,7 +210,7 @@ def tier_keys(
         process = process_fields(tier) - log.changed_fields
         differing = [name for name in sorted(process) if _num_known(trace, name) > 1]
         for name in differing:
-            apart = numbered(apart, field_codes(trace.identities, name)[trace.identity])
+            apart = numbered(apart, table_of(trace.identities).codes(name)[trace.identity])
         ignored = process - set(differing)
     elif tier.tier.kind == "router-index":
         apart = numbered(apart, log.server)
@@ -235,11 +236,12 @@ def hash_groups(servers: Sequence[ServerFacts], tier: TierFacts) -> Int64Array:
     known = Counter(root for root in roots if root is not UNKNOWN)
     usual = known.most_common(1)[0][0] if known else UNKNOWN
     filled = [usual if root is UNKNOWN else root for root in (*roots, UNKNOWN)]
-    return number_forms(filled)
+    numbers: dict[object, int] = {}
+    return np.array([numbers.setdefault(root, len(numbers)) for root in filled], dtype=np.int64)
 
 
 def _num_known(trace: BlockTrace, name: str) -> int:
-    codes = field_codes(trace.identities, name)
+    codes = table_of(trace.identities).codes(name)
     return len(np.unique(codes[codes >= 0]))
 
 
@@ -260,10 +262,10 @@ def separate_safely(
     The tier's own key is refined by all that changes the KV, and, outside of public prefixes, by
     `isolation` (int64 [requests]; the complete isolation identity by default).
     """
-    content = number_forms(content_of(i, keys.ignored_fields) for i in trace.identities)
+    content = content_numbers(trace.identities, keys.ignored_fields)
     public = numbered(keys.rest, content[trace.identity])
     if isolation is None:
-        isolation = number_forms(isolation_of(i) for i in trace.identities)[trace.identity]
+        isolation = isolation_numbers(trace.identities)[trace.identity]
     private = numbered(public, isolation)
     cut, is_public = public_nodes(trace, log.public_tokens)
     return separated(cut, (~is_public).astype(np.int64), [public, private])[0]

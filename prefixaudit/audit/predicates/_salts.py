@@ -17,12 +17,13 @@ class SaltUse:
     """One salt: its owners in order of their first request, and the requests of each.
 
     An owner is a trust domain where it is known, else a tenant; `unowned` are positions of requests
-    of which neither is known.
+    of which neither is known. `names` are the tenants and domains, `other_names` users and models.
     """
 
     salt: str
     owners: dict[str, list[int]] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
+    other_names: set[str] = field(default_factory=set)
     unowned: list[int] = field(default_factory=list)
 
     @property
@@ -69,9 +70,11 @@ def salts_of(subject: AuditSubject, name: str = "cache_salt") -> Iterator[SaltUs
             use.unowned.append(position)
         else:
             use.owners.setdefault(owner, []).append(position)
-        for value in (identity.tenant, identity.trust_domain, identity.user, identity.model):
-            if isinstance(value, str):
-                use.names.add(value)
+        for names, values in (
+            (use.names, (identity.tenant, identity.trust_domain)),
+            (use.other_names, (identity.user, identity.model)),
+        ):
+            names.update(value for value in values if isinstance(value, str))
     yield from uses.values()
 
 

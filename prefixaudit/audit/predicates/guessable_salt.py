@@ -10,6 +10,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from prefixaudit.audit.predicates._rows import MAX_EVIDENCE, indices, pair, plural
@@ -33,7 +34,7 @@ def _observe(subject: AuditSubject, params: Mapping[str, Any]) -> Iterator[Obser
     reasons: dict[str, list[str]] = {}
     positions: list[int] = []
     for use in salts_of(subject):
-        reason = why_guessable(use.salt, use.names, min_length=shortest)
+        reason = why_guessable(use.salt, use.names, use.other_names, min_length=shortest)
         if reason is not None:
             reasons.setdefault(reason, []).append(use.label)
             positions += use.first_owner_requests
@@ -56,15 +57,24 @@ def _observe(subject: AuditSubject, params: Mapping[str, Any]) -> Iterator[Obser
     )
 
 
-def why_guessable(salt: str, names: Iterable[str], *, min_length: int = _MIN_LENGTH) -> str | None:
-    """Return what makes a salt guessable, None where nothing does."""
+def why_guessable(
+    salt: str,
+    names: Iterable[str],
+    other_names: Iterable[str] = (),
+    *,
+    min_length: int = _MIN_LENGTH,
+) -> str | None:
+    """Return what makes a salt guessable, None where nothing does.
+
+    Digests are tried of `names` only: of users there can be as many as requests.
+    """
     plain = _PLAIN.sub("", salt.lower())
-    for name in names:
+    for name in (*names, *other_names):
         known = _PLAIN.sub("", name.lower())
         if len(known) >= _MIN_NAME and known in plain:
             return "holding a name that others know"
-        if salt in _digests(name):
-            return "being the digest of a name that others know"
+    if any(salt in _digests(name) for name in names):
+        return "being the digest of a name that others know"
     if len(salt) < min_length:
         return f"of fewer than {min_length} characters"
     if plain.isdecimal():
@@ -74,7 +84,8 @@ def why_guessable(salt: str, names: Iterable[str], *, min_length: int = _MIN_LEN
     return None
 
 
-def _digests(name: str) -> set[str]:
+@lru_cache(maxsize=4096)
+def _digests(name: str) -> frozenset[str]:
     raw = name.encode("utf-8", "surrogatepass")
     found = {base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode(), raw.hex()}
     for algorithm in ("md5", "sha1", "sha256"):
@@ -85,7 +96,7 @@ def _digests(name: str) -> set[str]:
             base64.b64encode(digest.digest()).decode(),
             base64.urlsafe_b64encode(digest.digest()).decode(),
         }
-    return found
+    return frozenset(found)
 
 
 SPEC = PredicateSpec(
