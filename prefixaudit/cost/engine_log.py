@@ -12,24 +12,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from prefixaudit.logs._pool_lines import POOL_PATTERNS
+
 _LINE_LIMIT: Final = 2000
 _NUMBER: Final = r"([0-9][0-9,]*)"
-
-_PATTERNS: Final = {
-    "num_tokens": (
-        re.compile(rf"GPU KV cache size:\s*{_NUMBER} tokens"),
-        re.compile(rf"KV Cache is allocated\..*#tokens:\s*{_NUMBER}"),
-        re.compile(rf"max_total_num_tokens={_NUMBER}"),
-    ),
-    "num_blocks": (
-        re.compile(rf"# (?:GPU|cuda) blocks:\s*{_NUMBER}"),
-        re.compile(rf"num_gpu_blocks_override={_NUMBER}"),
-    ),
-    "block_size": (
-        re.compile(rf"Setting attention block size to {_NUMBER} tokens"),
-        re.compile(r"\bpage_size=([0-9]+)\b"),
-    ),
-}
 _KV_GIB: Final = re.compile(r"Available KV cache memory:\s*([0-9.]+) GiB")
 _CONCURRENCY: Final = re.compile(
     rf"Maximum concurrency for {_NUMBER} tokens per request:\s*([0-9.]+)x"
@@ -68,7 +54,7 @@ def read_engine_log(lines: Iterable[str]) -> EngineLog:
     concurrency: tuple[int, float] | None = None
     for line in islice(lines, 1_000_000):
         text = line[:_LINE_LIMIT]
-        for name, patterns in _PATTERNS.items():
+        for name, patterns in POOL_PATTERNS.items():
             for pattern in patterns:
                 if match := pattern.search(text):
                     number = int(match.group(1).replace(",", ""))
