@@ -22,6 +22,10 @@ def load_for(paths: Sequence[str], file: Path | None, overrides: Overrides) -> D
         file = find_deployment(paths)
         if file is not None:
             streams.note(f"using {file}")
+    if file is not None and file.suffix != ".toml":
+        from prefixaudit.deployment.reading import read_deployments
+
+        return read_deployments([file], overrides)
     return load_deployment(file, overrides)
 
 

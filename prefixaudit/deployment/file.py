@@ -135,12 +135,20 @@ def load_deployment(path: Path | None, overrides: Overrides | None = None) -> De
     Raises ConfigurationError with all problems of the file, UsageError for wrong options.
     """
     deployment = Deployment() if path is None else _read_file(path)
+    return completed(deployment, overrides)
+
+
+def completed(deployment: Deployment, overrides: Overrides | None = None) -> Deployment:
+    """Return a deployment as it was read with options over it, and what its model folder says.
+
+    Raises UsageError for wrong options.
+    """
     if overrides is not None:
         deployment = _override(deployment, overrides)
-    return deployment if deployment.model_dir is None else with_model(deployment)
+    return deployment if deployment.model_dir is None else _with_model(deployment)
 
 
-def with_model(deployment: Deployment) -> Deployment:
+def _with_model(deployment: Deployment) -> Deployment:
     """Add what the model folder says. A model that can't be described costs the FLOPs only."""
     from prefixaudit.families import describe
 
@@ -180,7 +188,30 @@ def _override(deployment: Deployment, overrides: Overrides) -> Deployment:
         changes["capacity"] = Capacity(amount=overrides.capacity_blocks, unit="blocks")
     if overrides.capacity_gib is not None:
         changes["capacity"] = Capacity(amount=overrides.capacity_gib, unit="gib")
+    if len(deployment.servers) > 1:
+        changes |= _of_all_servers(deployment, overrides)
     return replace(deployment, **changes) if changes else deployment
+
+
+def _of_all_servers(deployment: Deployment, overrides: Overrides) -> dict[str, Any]:
+    """Return the tiers of several servers with the options' size in place of each pool's own."""
+    if overrides.engine is not None:
+        raise UsageError("--engine was given, but the deployment lists several servers")
+    if overrides.capacity_gib is not None:
+        raise UsageError(
+            "--capacity-gib was given, but the deployment lists several servers",
+            hint="give --capacity-blocks, or capacity_gib for each [[server]]",
+        )
+    changes: dict[str, Any] = {}
+    if overrides.block_size is not None:
+        changes["block_size"] = overrides.block_size
+    if overrides.capacity_blocks is not None:
+        changes["capacity_blocks"] = overrides.capacity_blocks
+    tiers = tuple(
+        replace(tier, **changes) if tier.tier.kind == "local-pool" else tier
+        for tier in deployment.tiers
+    )
+    return {"tiers": tiers}
 
 
 def _profile(name: str) -> EngineProfile:

@@ -7,31 +7,36 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from prefixaudit.deployment.file import DEPLOYMENT_FILE, load_deployment, read_document
+from prefixaudit.deployment.file import (
+    DEPLOYMENT_FILE,
+    completed,
+    load_deployment,
+    read_document,
+)
 from prefixaudit.deployment.sources._assembly import Assembled, assemble
 from prefixaudit.deployment.sources._sketch import SourceFile
 from prefixaudit.deployment.sources._toml import toml_text
-from prefixaudit.deployment.value import Deployment
+from prefixaudit.deployment.value import Deployment, Overrides
 from prefixaudit.errors import ConfigurationError, UsageError
 from prefixaudit.tables import Table, TomlDocument
 
 _MAX_FILE_BYTES: Final = 4 * 2**20
 
 
-def read_deployments(paths: Sequence[Path]) -> Deployment:
+def read_deployments(paths: Sequence[Path], overrides: Overrides | None = None) -> Deployment:
     """Return what all files say together: a prefixaudit.toml, and files that start servers.
 
-    The TOML's word wins. Raises ConfigurationError with all problems, UsageError for two TOML
-    files.
+    The TOML's word wins over the files', and that of options over both. Raises ConfigurationError
+    with all problems, UsageError for two TOML files and wrong options.
     """
     toml, others = _sorted_out(paths)
     if toml is not None and not others:
-        return load_deployment(toml)
+        return load_deployment(toml, overrides)
     document = _document(toml, others)
     assembled = _assembled(document, others)
     document.root = Table(document, (), assembled.data)
     place = toml if toml is not None else others[0].parent / DEPLOYMENT_FILE
-    deployment = load_read(read_document(document, place, assembled.locations))
+    deployment = completed(read_document(document, place, assembled.locations), overrides)
     return replace(
         deployment,
         path=toml if toml is not None else others[0],
@@ -55,13 +60,6 @@ def written_toml(paths: Sequence[Path]) -> str:
     place = toml if toml is not None else others[0].parent / DEPLOYMENT_FILE
     read_document(document, place, assembled.locations)
     return toml_text(assembled, [str(path) for path in paths])
-
-
-def load_read(deployment: Deployment) -> Deployment:
-    """Add what the model folder says, as `load_deployment` does for a file."""
-    from prefixaudit.deployment.file import with_model
-
-    return deployment if deployment.model_dir is None else with_model(deployment)
 
 
 def _sorted_out(paths: Sequence[Path]) -> tuple[Path | None, list[Path]]:

@@ -10,8 +10,8 @@ import pytest
 from prefixaudit.core.identity import Identity
 from prefixaudit.core.request import Request, Source, TokenIds
 from prefixaudit.core.unknown import UNKNOWN
-from prefixaudit.deployment import Deployment, load_deployment
-from prefixaudit.errors import ConfigurationError
+from prefixaudit.deployment import Deployment, Overrides, load_deployment
+from prefixaudit.errors import ConfigurationError, UsageError
 
 
 def deployment(tmp_path: Path, text: str) -> Deployment:
@@ -246,3 +246,26 @@ def test_a_checkpoints_own_encoding_is_not_compared_with_a_digest(tmp_path: Path
     encodings = [server.identity.position_encoding for server in found.servers]
 
     assert encodings == ["sha256:00", UNKNOWN]
+
+
+def test_options_hold_for_every_servers_own_pool(tmp_path: Path) -> None:
+    path = tmp_path / "prefixaudit.toml"
+    path.write_text(
+        """
+        [engine]
+        name = "vllm"
+        [[server]]
+        name = "a"
+        [[server]]
+        name = "b"
+        version = "0.22.0"
+        [[tier]]
+        kind = "lmcache"
+        """
+    )
+
+    found = load_deployment(path, Overrides(capacity_blocks=7))
+
+    assert [tier.capacity_blocks for tier in found.tiers] == [7, 7, None]
+    with pytest.raises(UsageError, match="several servers"):
+        load_deployment(path, Overrides(engine="sglang"))

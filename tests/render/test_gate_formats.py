@@ -17,7 +17,8 @@ from prefixaudit.core.report import RenderOptions
 from prefixaudit.render import RENDERERS, gate_renderer
 from tests.gate.gates import a_gate, clean_gate, finding
 
-SCHEMA = Path(__file__).parent.parent / "data" / "schemas" / "sarif-2.1.0.json"
+ROOT = Path(__file__).parents[2]
+SCHEMA = ROOT / "tests" / "data" / "schemas" / "sarif-2.1.0.json"
 FORMATS = [name for name in RENDERERS.names if RENDERERS[name].render_gate is not None]
 
 
@@ -167,6 +168,17 @@ def test_json_names_every_finding_with_its_status() -> None:
         "ignored",
     ]
     assert values["findings"][0]["location"] == {"path": "deploy/a b,c:d%.yaml", "line": 7}
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_json_matches_the_schema_that_ships(clean: bool) -> None:
+    schema = json.loads((ROOT / "prefixaudit" / "schemas" / "gate.schema.json").read_bytes())
+    values = json.loads(rendered("json", clean=clean))
+
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(values, schema)
+    # Every key is described.
+    assert set(values) == set(schema["properties"])
 
 
 def test_text_of_a_clean_gate() -> None:

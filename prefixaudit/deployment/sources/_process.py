@@ -15,6 +15,20 @@ from prefixaudit.deployment.sources._shell import Word
 _TAG_VERSION: Final = re.compile(r"v?(\d+\.\d+(?:\.\d+)*(?:\.?(?:post|rc|dev)\d+)?)(?:[-+_.].*)?")
 _REQUIREMENT: Final = re.compile(r"(vllm|sglang|lmcache)(?:\[[^\]]*\])?==([0-9][0-9A-Za-z.]*)")
 _SHELLS: Final = frozenset(("sh", "bash", "ash", "dash", "zsh"))
+_SERVER_OPTIONS: Final = frozenset(
+    [
+        "--model",
+        "--model-path",
+        "--served-model-name",
+        "--max-model-len",
+        "--context-length",
+        "--tensor-parallel-size",
+        "--tp-size",
+        "--kv-transfer-config",
+        "--enable-lora",
+        "--enable-prefix-caching",
+    ]
+)
 # Commands whose words name a server without starting it.
 _NO_STARTERS: Final = frozenset(("echo", "printf", "grep", "pkill", "pgrep", "kill", "pip", "uv"))
 
@@ -72,6 +86,27 @@ def known_image(image: str | None) -> tuple[str, str | None] | None:
         if name == known or name.endswith(f"/{known}"):
             return facts
     return None
+
+
+def entry_point(image: str | None, arguments: Sequence[Word]) -> str | None:
+    """Return what an image runs of its own, None where that isn't known.
+
+    An image of one's own that is named after an engine, and gets options of it, runs its server.
+    """
+    facts = known_image(image)
+    if facts is not None:
+        return facts[1]
+    if image is not None and takes_server_options(arguments):
+        name = _untagged(image)[0].rpartition("/")[2]
+        if "vllm" in name:
+            return "vllm serve"
+    return None
+
+
+def takes_server_options(words: Sequence[Word]) -> bool:
+    """Say whether words hold options that only a server of a language model has."""
+    names = {str(word).partition("=")[0].replace("_", "-") for word in words}
+    return bool(names & _SERVER_OPTIONS)
 
 
 def image_versions(image: str | None) -> dict[str, str]:
@@ -177,6 +212,8 @@ def _container_run(process: Process) -> Process | None:
     while place < len(words):
         text = words[place].text
         if text is None:
+            if known_image(words[place].partial) is not None:
+                break  # an image whose tag isn't known
             complete = False
             place += 1
             continue
@@ -198,7 +235,7 @@ def _container_run(process: Process) -> Process | None:
         place += 1
     if place >= len(words):
         return None
-    image = words[place].text
+    image = words[place].text or words[place].partial.rstrip(":")
     return container(
         replace(
             process,
@@ -219,8 +256,7 @@ def container(
     """Return a container's process: its own entry point where none is given, then arguments."""
     line = process.location.line
     if entrypoint is None:
-        facts = known_image(process.image)
-        own = facts[1].split() if facts is not None and facts[1] is not None else []
+        own = (entry_point(process.image, arguments) or "").split()
         entrypoint = [Word(part, line) for part in own]
         if own == ["vllm", "serve"] and arguments and is_server(arguments):
             entrypoint = []

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from prefixaudit.deployment.sources._process import Process, program
+from prefixaudit.deployment.sources._process import (
+    Process,
+    processes_of,
+    program,
+    takes_server_options,
+)
 from prefixaudit.deployment.sources._sglang import sglang_server
 from prefixaudit.deployment.sources._sketch import Attachments, Piece, Sketch
 from prefixaudit.deployment.sources._vllm import vllm_server
@@ -39,6 +44,19 @@ def sketch_of(processes: Iterable[Process], attachments: Attachments) -> Sketch:
             routers.append(_router(process, "llm-d"))
             unknown.append(f"{process.name}: whether the router's scorer looks at prefixes")
     return Sketch(servers=tuple(servers), tiers=(*tiers, *routers), unknown=tuple(unknown))
+
+
+def sketch_of_containers(containers: Iterable[Process], attachments: Attachments) -> Sketch:
+    """Return the sketch of containers; one of unknown kind with a server's options is named."""
+    processes: list[Process] = []
+    unknown: list[str] = []
+    for container in containers:
+        found = list(processes_of(container))
+        if not found and takes_server_options(container.words):
+            unknown.append(f"{container.name}: what image {container.image or 'of its own'} runs")
+        processes += found
+    sketch = sketch_of(processes, attachments)
+    return replace(sketch, unknown=(*sketch.unknown, *unknown))
 
 
 def _router(process: Process, kind: str) -> Piece:

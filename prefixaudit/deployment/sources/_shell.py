@@ -48,11 +48,15 @@ _UNKNOWN: Final = "\1"  # before an element of an array that isn't known
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word. `text` None: only a shell knows it; `raw` is then how the script writes it."""
+    """One word. `text` None: only a shell knows it; `raw` is then how the script writes it.
+
+    `partial` is then what stands around the unknown parts; it may be private.
+    """
 
     text: str | None
     line: int
     raw: str = ""
+    partial: str = ""
 
     def __str__(self) -> str:
         return self.text if self.text is not None else self.raw
@@ -214,7 +218,7 @@ class _Reader:
                 text += self._step()
         raw = self.text[start : self.place]
         if not is_known:
-            return [Word(None, line, _without_values(raw))]
+            return [Word(None, line, _without_values(raw), text)]
         if array:
             return [Word(text, line, raw)]
         parts = text.split(_SEPARATOR)

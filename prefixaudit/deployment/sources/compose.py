@@ -14,9 +14,8 @@ from prefixaudit.deployment.sources._process import (
     container,
     image_versions,
     known_image,
-    processes_of,
 )
-from prefixaudit.deployment.sources._programs import sketch_of
+from prefixaudit.deployment.sources._programs import sketch_of_containers
 from prefixaudit.deployment.sources._shell import Word
 from prefixaudit.deployment.sources._sketch import (
     Attachments,
@@ -49,13 +48,12 @@ def read(file: SourceFile, attachments: Attachments) -> Sketch:
     """Return the servers among the services, by service name."""
     documents = read_yaml(file)
     services = documents[0].get("services") if documents else None
-    processes = [
-        process
+    containers = (
+        _process(name, service, file)
         for name, service in (services.items() if isinstance(services, Mapping) else ())
         if isinstance(service, Mapping)
-        for process in processes_of(_process(name, service, file))
-    ]
-    return sketch_of(processes, attachments)
+    )
+    return sketch_of_containers(containers, attachments)
 
 
 def attached(file: SourceFile) -> Mapping[str, SourceFile]:
@@ -86,7 +84,11 @@ def _targets(document: Mapping[str, Any], config: str) -> Iterator[str]:
 
 def _process(name: str, service: Mapping[str, Any], file: SourceFile) -> Process:
     image = service.get("image")
-    image = _expanded(image) if isinstance(image, str) else None
+    if isinstance(image, str):
+        # A tag that isn't known leaves the image's name.
+        image = _expanded(image) or _VARIABLE.sub("", image).rstrip(":")
+    else:
+        image = None
     environment, complete = _environment(service)
     line = line_of(service)
     deploy = service.get("deploy")

@@ -16,9 +16,8 @@ from prefixaudit.deployment.sources._process import (
     container,
     image_versions,
     known_image,
-    processes_of,
 )
-from prefixaudit.deployment.sources._programs import sketch_of
+from prefixaudit.deployment.sources._programs import sketch_of_containers
 from prefixaudit.deployment.sources._shell import Word
 from prefixaudit.deployment.sources._sketch import (
     Attachments,
@@ -46,13 +45,8 @@ def read(file: SourceFile, attachments: Attachments) -> Sketch:
     """Return the servers of all pods in the file."""
     objects = list(_objects(read_yaml(file)))
     maps = {_name(item): item.get("data") or {} for item in objects if item["kind"] == "ConfigMap"}
-    processes = [
-        process
-        for item in objects
-        for container_process in _containers(item, file, maps)
-        for process in processes_of(container_process)
-    ]
-    return sketch_of(processes, attachments)
+    containers = (found for item in objects for found in _containers(item, file, maps))
+    return sketch_of_containers(containers, attachments)
 
 
 def attached(file: SourceFile) -> Mapping[str, SourceFile]:

@@ -114,6 +114,33 @@ def test_image_of_ones_own_may_set_variables(tmp_path: Path) -> None:
     assert any("version of vllm" in note for note in deployment.not_understood)
 
 
+def test_tag_from_a_variable_leaves_the_image_known(tmp_path: Path) -> None:
+    compose = "services: {v: {image: 'vllm/vllm-openai:${TAG}', command: '--model m'}}\n"
+    script = "docker run vllm/vllm-openai:$TAG --model m\n"
+
+    for name, text in (("c__yaml", compose), ("s__sh", script)):
+        deployment = read(tmp_path, **{name: text})
+        assert only_server(deployment).identity.model == "m"
+        assert any("version of vllm" in note for note in deployment.not_understood)
+
+
+def test_image_of_ones_own_named_after_vllm_runs_it(tmp_path: Path) -> None:
+    text = "services: {v: {image: 'registry/team-vllm:7', command: '--model m --enable-lora'}}\n"
+    server = only_server(read(tmp_path, c__yaml=text))
+
+    assert server.settings["enable_lora"] is True
+    assert "python_hash_seed" not in server.settings
+
+
+def test_container_with_a_servers_options_that_nobody_knows_is_named(tmp_path: Path) -> None:
+    text = "services: {v: {image: 'registry/llm:7', command: '--model m'}, %s}\n"
+    known = "w: {image: 'vllm/vllm-openai:v0.33.0', command: '--model m'}"
+    deployment = read(tmp_path, c__yaml=text % known)
+
+    assert [server.name for server in deployment.servers] == ["w"]
+    assert "v: what image registry/llm:7 runs" in deployment.not_understood
+
+
 def test_docker_run_gives_image_and_environment(tmp_path: Path) -> None:
     server = only_server(
         read(
@@ -350,6 +377,65 @@ def test_merge_keys_that_explode_end(tmp_path: Path) -> None:
     # Some releases of PyYAML unfold them, others don't: either way it ends, and there is no server.
     with pytest.raises(ConfigurationError, match=r"not valid YAML|starts no server"):
         read_deployments([path])
+
+
+_PARTS = st.sampled_from(
+    [
+        "apiVersion: v1\n",
+        "kind: Pod\n",
+        "services:\n",
+        "  ",
+        "- ",
+        "[",
+        "]",
+        "{",
+        "}",
+        ": ",
+        "'",
+        '"',
+        "\\\n",
+        "$",
+        "${",
+        "$(",
+        "`",
+        "\n",
+        "#",
+        "<<",
+        "&a ",
+        "*a",
+        "!!python/name:os ",
+        "=",
+        "\x00",
+        "vllm serve m",
+        " --model",
+        " --enable-lora",
+        "python -m sglang.launch_server",
+        "docker run ",
+        "spec:\n",
+        "containers:\n",
+        "args:",
+        "image: vllm/vllm-openai:v0.33.0\n",
+        "A=(",
+        ")",
+        "é",
+    ]
+)
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(text=st.lists(_PARTS, max_size=25).map("".join))
+def test_any_text_is_understood_or_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "anything"
+    path.write_text(text, encoding="utf-8", newline="")
+
+    try:
+        deployment = read_deployments([path])
+    except ConfigurationError:
+        return
+    assert deployment.servers
+    assert shown(written_and_read([path], tmp_path)) == shown(deployment)
 
 
 def written_and_read(paths: list[Path], tmp_path: Path) -> Deployment:
