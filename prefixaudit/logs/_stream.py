@@ -80,6 +80,12 @@ class LogStream:
         yield from self._lost
         if not self.num_records:
             names = ", ".join(file.path for file in self.files)
+            if self.readings or self.pool_readings:
+                raise IncompleteError(
+                    f"{names}: no requests, only what an engine says of its cache; "
+                    "request records were expected",
+                    hint="name the log of the requests beside it",
+                )
             raise IncompleteError(f"{names}: no records; request records were expected")
 
     def _first_pass(self, answers: Answers) -> dict[LogFile, list[ReadItem]]:

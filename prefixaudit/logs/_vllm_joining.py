@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from prefixaudit.core.request import (
+    ChatMessages,
     Generated,
     NotReplayable,
     PromptInput,
@@ -266,13 +267,13 @@ class Joiner:
         if body is not None:
             reads = reads and reads_cache(body, endpoint or "")
         # A template may print the date, and there is none without a year.
-        is_rendered = isinstance(prompt, RawText | TokenIds)
+        has_time = held.has_date or not isinstance(prompt, ChatMessages)
         session_id = first_text((body or {},), ("session_id",)) if body is not None else None
         return Request(
             request_id=held.request_id,
             source=self._file.source(held.line),
             prompt=prompt,
-            arrival_s=held.time_s if held.has_date or is_rendered else UNKNOWN,
+            arrival_s=held.time_s if has_time else UNKNOWN,
             identity=shared_identity(identity),
             session_id=UNKNOWN if session_id is None else session_id,
             endpoint=UNKNOWN if endpoint is None else endpoint,
