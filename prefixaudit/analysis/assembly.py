@@ -199,6 +199,7 @@ def full_report(
         if auditing is None
         else auditing.report(
             own=None if own_trace is None else (simulated.curve, simulated.lookups),
+            endless=simulated.endless_lookups,
             saved_flops=None
             if model is None
             else lambda tokens: float(saved_flops(model, tokens).sum()),

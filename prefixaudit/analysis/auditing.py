@@ -27,6 +27,7 @@ from prefixaudit.audit.tiers import (
     PoolReplay,
     TierKeys,
     can_replay,
+    is_complete,
     replay_tier,
     safe_hits,
     separate_by_key,
@@ -150,12 +151,14 @@ class Auditing:
         self,
         *,
         own: tuple[HitCurve, Lookups] | None,
+        endless: Lookups,
         saved_flops: Callable[[Int64Array], float] | None,
         pool: PoolReplay | None = None,
     ) -> AuditReport:
         """Replay all tiers and run all rules.
 
         own          curve and hits of the engine's own pool, simulated on `own_trace`
+        endless      the hits of an endless one
         saved_flops  FLOPs that the cached tokens of all requests (int64 [requests]) spare
         pool         replays a separated trace in the engine's own pool
         """
@@ -198,9 +201,7 @@ class Auditing:
             safe_this_pool_tokens=None
             if local is None
             else int(local.safe_lookups.num_cached_tokens.sum()),
-            safe_endless_pool_tokens=None
-            if local is None
-            else int(safe_hits(log, self._servers, local.tier, capacity_blocks=None).sum()),
+            safe_endless_pool_tokens=None if local is None else self._safe_endless(local, endless),
             num_cross_tenant_private_tokens=_cross_tenant(replays),
             isolation=() if local is None else self._isolation(local, saved_flops, pool),
             proposed_public_prefixes=propose_prefixes(
@@ -212,6 +213,17 @@ class Auditing:
             rows=tuple(_rows(replay) for replay in replays),
             notes=tuple(notes),
         )
+
+    def _safe_endless(self, local: TierReplay, endless: Lookups) -> int:
+        keys = self._own_keys
+        if keys is not None and local.trace.num_requests and is_complete(local.trace, keys):
+            has_media = local.log.trace(local.tier.block_size) is not local.trace
+            if not has_media and len(self._servers) == 1:
+                return int(endless.num_cached_tokens.sum())
+        if local.tier.capacity_blocks is None:
+            return int(local.safe_lookups.num_cached_tokens.sum())
+        hits = safe_hits(local.log, self._servers, local.tier, capacity_blocks=None)
+        return int(hits.sum())
 
     def _isolation(
         self,

@@ -44,6 +44,8 @@ def isolation_table(
         return ()
     identities = trace.identities
     table = table_of(identities)
+    if not any((table.codes(name) != UNKNOWN_CODE).any() for name in ("tenant", "trust_domain")):
+        return ()
     shared = numbered(apart, content_numbers(identities, ignored_fields)[trace.identity])
     tenants = table.codes("tenant")[trace.identity]
     total = int(trace.num_prompt_tokens.sum())
@@ -82,8 +84,6 @@ def isolation_table(
     rows: list[IsolationRow] = []
     same: NDArray[np.int64] = np.zeros(len(trace.tree.parent), dtype=np.int64)
     row("shared", separated(trace, same, [shared])[0], np.zeros(1, dtype=np.int64), "")
-    if not known("tenant", "trust_domain"):
-        return ()
     if log.public_tokens.any() and known("tenant"):
         cut, is_public = public_nodes(trace, log.public_tokens)
         private = numbered(shared, tenants)

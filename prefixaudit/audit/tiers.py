@@ -95,11 +95,13 @@ def replay_tier(
     assert with_media is not None, "a trace without media has one with media beside it"
     members = pool_members(log, servers, tier)
     curve, lookups = _pooled(separate_by_key(trace, keys), tier, members) if own is None else own
-    safely = separate_safely(log, with_media, keys)
-    if pool is None:
+    if trace is with_media and is_complete(trace, keys):
+        safe_lookups = lookups
+    elif pool is None:
+        safely = separate_safely(log, with_media, keys)
         _, safe_lookups = _pooled(safely, tier, members, with_donors=False)
     else:
-        safe_lookups = pool(safely)
+        safe_lookups = pool(separate_safely(log, with_media, keys))
     return TierReplay(
         tier=tier,
         log=log,
@@ -254,21 +256,30 @@ def separate_by_key(trace: BlockTrace, keys: TierKeys) -> BlockTrace:
     return separated(cut, behind, [keys.first, keys.rest])[0]
 
 
-def separate_safely(
-    log: AuditLog, trace: BlockTrace, keys: TierKeys, isolation: Int64Array | None = None
-) -> BlockTrace:
+def separate_safely(log: AuditLog, trace: BlockTrace, keys: TierKeys) -> BlockTrace:
     """Return the trace in which requests share only what may be shared under the complete identity.
 
     The tier's own key is refined by all that changes the KV, and, outside of public prefixes, by
-    `isolation` (int64 [requests]; the complete isolation identity by default).
+    who may observe the reuse.
     """
-    content = content_numbers(trace.identities, keys.ignored_fields)
-    public = numbered(keys.rest, content[trace.identity])
-    if isolation is None:
-        isolation = isolation_numbers(trace.identities)[trace.identity]
-    private = numbered(public, isolation)
+    public, private = _complete_namespaces(trace, keys)
     cut, is_public = public_nodes(trace, log.public_tokens)
     return separated(cut, (~is_public).astype(np.int64), [public, private])[0]
+
+
+def is_complete(trace: BlockTrace, keys: TierKeys) -> bool:
+    """Say whether a key keeps apart all that the complete identity does, in this log."""
+    complete = _complete_namespaces(trace, keys)[1]
+    # Numbers of equal partitions are equal, since each column refines the one before.
+    return bool((complete == numbered(keys.rest)).all() and (complete == keys.first).all())
+
+
+def _complete_namespaces(trace: BlockTrace, keys: TierKeys) -> tuple[Int64Array, Int64Array]:
+    """Return the namespaces (int64 [requests]) inside and outside of public prefixes."""
+    content = content_numbers(trace.identities, keys.ignored_fields)[trace.identity]
+    isolation = isolation_numbers(trace.identities)[trace.identity]
+    public = numbered(keys.rest, content)
+    return public, numbered(public, isolation)
 
 
 def pool_members(
