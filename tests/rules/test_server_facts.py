@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from prefixaudit.audit.server_facts import Fact, answer_needs, fact_of, is_as_expected, is_in_range
+from prefixaudit.audit.needs import answer_needs, is_as_expected, is_in_range
+from prefixaudit.audit.server_facts import Fact, fact_of
 from prefixaudit.core.unknown import UNKNOWN
 from tests.rules.subjects import one_server, subject_of
 

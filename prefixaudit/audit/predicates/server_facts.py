@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from prefixaudit.audit.server_facts import answer_needs, engine_of, is_in_range, names_of
+from prefixaudit.audit.needs import answer_needs, is_in_range, names_of
+from prefixaudit.audit.server_facts import engine_of
 from prefixaudit.core.audit import AuditSubject, ServerFacts
 from prefixaudit.core.finding import Observation
 from prefixaudit.core.rule import Parameter, PredicateSpec

@@ -13,15 +13,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, get_args
 
 from prefixaudit.audit.hash_roots import root_of
-from prefixaudit.audit.server_facts import (
-    Fact,
-    answer_needs,
-    fact_of,
-    members_of,
-    names_of,
-    tier_names,
-    written,
-)
+from prefixaudit.audit.needs import answer_needs, names_of, written
+from prefixaudit.audit.server_facts import Fact, fact_of, members_of, tier_names
 from prefixaudit.core.audit import AuditSubject, ServerFacts, TierFacts
 from prefixaudit.core.engine import TierKind
 from prefixaudit.core.finding import Observation

@@ -10,15 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, get_args
 
-from prefixaudit.audit.server_facts import (
-    Answer,
-    answer_needs,
-    engine_of,
-    is_in_range,
-    members_of,
-    names_of,
-    tier_names,
-)
+from prefixaudit.audit.needs import Answer, answer_needs, is_in_range, names_of
+from prefixaudit.audit.server_facts import engine_of, members_of, tier_names
 from prefixaudit.core.audit import AuditSubject, ServerFacts, TierFacts
 from prefixaudit.core.engine import MEDIA, Tier, TierKind
 from prefixaudit.core.finding import Observation

@@ -11,7 +11,8 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from prefixaudit.audit.server_facts import Fact, answer_needs, fact_of, written
+from prefixaudit.audit.needs import answer_needs, written
+from prefixaudit.audit.server_facts import Fact, fact_of
 from prefixaudit.core.audit import AuditSubject, ServerFacts
 from prefixaudit.core.finding import Observation
 from prefixaudit.core.rule import Parameter, PredicateSpec
