@@ -59,6 +59,11 @@ def check_capacity(deployment: Deployment) -> None:
     _capacity_blocks(deployment, 1, kv_bytes_per_token(deployment))
 
 
+def capacity_of(deployment: Deployment, block_size: int) -> int | None:
+    """Return the pool's blocks, None for an endless one. Raises UsageError where GiB don't help."""
+    return _capacity_blocks(deployment, block_size, kv_bytes_per_token(deployment))
+
+
 def kv_bytes_per_token(deployment: Deployment) -> int | None:
     """Return the KV bytes of one token, None where the model isn't known."""
     from prefixaudit.cost.memory import kv_bytes_per_token as of_model

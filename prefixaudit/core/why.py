@@ -189,3 +189,51 @@ class Shared:
 
     prefix_tokens: Int64Array
     runs: UnstableRuns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRequest:
+    """One side of a comparison; `source` is `path:line`."""
+
+    request_id: str
+    source: str
+    num_prompt_tokens: int
+    num_cached_answer_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """An earlier and a later request, side by side where they part.
+
+    `relative_is_given`  False: the earlier one was found, as the one that shares most
+    `differing_key_fields`  fields of the engine's key that differ: names, never values
+    `unknown_key_fields`  those that aren't known on one side
+    `num_shared_tokens`  equal tokens from the front
+    `equal_again`  (start, end) in the later prompt: seen in the earlier one behind the difference
+    `kind`, `title`, `advice`  None where the later prompt just goes on, or is new
+    `num_hit_tokens`  served from the pool: of the two alone, or of the whole log before
+    `text`  what stands around the difference (before, earlier, later); None unless asked for
+    """
+
+    earlier: ComparedRequest
+    later: ComparedRequest
+    relative_is_given: bool
+    block_size: int
+    differing_key_fields: tuple[str, ...]
+    unknown_key_fields: tuple[str, ...]
+    num_shared_tokens: int
+    equal_again: tuple[tuple[int, int], ...]
+    relation: str
+    kind: str | None
+    title: str | None
+    place: str | None
+    character: int | None
+    source: str | None
+    intent: Intent | None
+    advice: str | None
+    num_hit_tokens: int
+    text: tuple[str, str, str] | None = None
+
+    @property
+    def num_equal_again_tokens(self) -> int:
+        return sum(end - start for start, end in self.equal_again)

@@ -5,6 +5,7 @@ Lines come as (indent of what follows, text), to be folded by whoever prints the
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
@@ -44,7 +45,7 @@ def waterfall_lines(why: WhyFacts) -> Iterator[tuple[int, str]]:
         cells = f"{place.num_tokens:>15,}{100 * share:>8.2f} %"
         if place.flops is not None and waterfall.prefill_flops:
             cells += f"{100 * place.flops / waterfall.prefill_flops:>8.2f} %"
-        about = _about(place.name, why)
+        about = _about(place.name, why) if place.num_tokens else ""
         line = f"  {_TITLES[place.name]:<30}{cells}  {_bar(share, 10):<10}  {about}"
         yield 62, line.rstrip()
 
@@ -63,25 +64,65 @@ def _about(name: str, why: WhyFacts) -> str:
     return ""
 
 
-def cause_lines(why: WhyFacts, *, num_requests: int) -> Iterator[tuple[int, str]]:
+def cause_lines(
+    why: WhyFacts, *, num_requests: int, most: int = _FIRST_CAUSES
+) -> Iterator[tuple[int, str]]:
     """Yield the section on causes; its first line is the head. Nothing without a cause."""
     if not why.causes:
         return
     yield 0, "WHAT BREAKS PREFIXES"
-    for cause in why.causes[:_FIRST_CAUSES]:
+    for cause in why.causes[:most]:
         count = len(cause.positions)
-        word = "request" if count == 1 else "requests"
+        word = f"of {num_requests:,} requests"
         yield (
             8,
             (
-                f"  {cause.intent:<6}{cause.kind}: {count:,} {word} part at "
+                f"  {cause.intent:<6}{cause.kind}: {count:,} {word} at "
                 f"{printable(cause.place)}: {cause.title}; {cause.num_lost_tokens:,} tokens"
             ),
         )
         yield 12, f"        do: {printable(cause.advice)}"
-    more = len(why.causes) - _FIRST_CAUSES
+    more = len(why.causes) - most
     if more > 0:
         yield 2, f"  and {more:,} more (prefixaudit why LOG)"
+
+
+def why_text(why: WhyFacts, *, num_requests: int, width: int = 100, colour: bool = False) -> str:
+    """Return all of it as text of at most `width` columns, every cause included."""
+    lines: list[str] = []
+    sections = (
+        waterfall_lines(why),
+        cause_lines(why, num_requests=num_requests, most=len(why.causes)),
+        _relation_lines(why),
+        _note_lines(why),
+    )
+    for section in sections:
+        for number, (indent, line) in enumerate(section):
+            if number:
+                lines += textwrap.wrap(
+                    line, width, subsequent_indent=" " * indent, break_on_hyphens=False
+                )
+                continue
+            if lines:
+                lines.append("")
+            lines.append(f"\x1b[1m{line}\x1b[0m" if colour else line)
+    if not why.causes:
+        lines += ["", "no prefix is unstable"]
+    return "\n".join(lines) + "\n"
+
+
+def _relation_lines(why: WhyFacts) -> Iterator[tuple[int, str]]:
+    if why.relations:
+        yield 0, "HOW REQUESTS RELATE TO THE EARLIER ONE THAT THEY SHARE MOST WITH"
+        for relation, count in why.relations.items():
+            yield 4, f"  {count:>9,}  {relation}"
+
+
+def _note_lines(why: WhyFacts) -> Iterator[tuple[int, str]]:
+    if why.notes:
+        yield 0, "NOTES"
+        for note in why.notes:
+            yield 4, f"  - {printable(note)}"
 
 
 def why_values(why: WhyFacts) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Explainer:
     """Call it with pairs; `explained` holds those that are unstable."""
 
     def __init__(self, texts: Texts) -> None:
-        self._texts = texts
+        self.texts = texts
         self.explained: list[Explained] = []
         self._prints_null: dict[tuple[object, ...], bool] = {}
 
@@ -140,7 +140,7 @@ class Explainer:
         messages = list(chat.messages)
         messages[number] = {**messages[number], "content": ""}
         bare = replace(request, prompt=replace(chat, messages=messages))
-        text, without = self._texts.rendered(request), self._texts.rendered(bare)
+        text, without = self.texts.rendered(request), self.texts.rendered(bare)
         if text is None or without is None:
             return False
         place = common_text_length(text, without)
@@ -155,7 +155,7 @@ class Explainer:
         change = None
         if isinstance(ours, ChatMessages) and isinstance(theirs, ChatMessages):
             change = compare_messages(theirs.messages, ours.messages)
-        later, earlier = self._texts.of(pair.reader), self._texts.of(pair.relative)
+        later, earlier = self.texts.of(pair.reader), self.texts.of(pair.relative)
         if later is None or earlier is None:
             return _Found("tokens-differ", "the prompt") if pair.runs else None
         place = common_text_length(earlier.text, later.text[: later.prompt_end])

@@ -122,6 +122,8 @@ class Pairing:
         self._run_end = array("q")
         self._endpoints: dict[str | None, int] = {}
         self._endpoint = array("i")
+        self.last_pair: Pair | None = None
+        self.last_relation: Relation = ""
         self.relations: Counter[Relation] = Counter()
         self.num_compared = 0
 
@@ -174,12 +176,25 @@ class Pairing:
             media=prompt.media,
         )
         self.num_compared += 1
-        self._compare(reader, shared, inserted.partner)
+        self.last_pair = None
+        self.last_relation = self._compare(reader, shared, inserted.partner)
+        self.relations[self.last_relation] += 1
         self._remember(reader)
+
+    def last_two(self) -> Pair:
+        """Return the last two prompts as a pair, however little they share (no runs)."""
+        relative, reader = list(self._remembered.values())[-2:]
+        shared = min(
+            PrefixTree.shared_length(reader.node, relative.node),
+            reader.num_prompt_tokens,
+            relative.num_tokens,
+        )
+        return Pair(reader=reader, relative=relative, num_shared=shared, runs=())
 
     # --- one prompt and its relative
 
-    def _compare(self, reader: Remembered, shared: int, partner: int) -> None:
+    def _compare(self, reader: Remembered, shared: int, partner: int) -> Relation:
+        """Find the reader's relative, keep what they share; return how they relate."""
         chunks, length = reader.chunks, reader.num_prompt_tokens
         behind = int(np.searchsorted(chunks.starts, shared))
         ahead = self._owners(reader, behind)
@@ -203,37 +218,33 @@ class Pairing:
                 worth = found
                 best = Pair(reader=reader, relative=candidate, num_shared=prefix, runs=())
         if best is None or worth < _LEAST_COVERED:
-            self.relations["first of its kind"] += 1
-            return
+            return "first of its kind"
         if worth > best.num_shared:
             best = self._with_runs(best, shared)
         elif best.num_shared < min(length, best.relative.num_prompt_tokens):
             best = _with_short_runs(best)
-        self._judge(best, shared)
+        self.last_pair = best
+        return self._judge(best, shared)
 
-    def _judge(self, pair: Pair, shared: int) -> None:
-        """Count the pair's relation; what could be unstable is explained, and its runs are kept."""
+    def _judge(self, pair: Pair, shared: int) -> Relation:
+        """Return the pair's relation; what could be unstable is explained, and its runs kept."""
         reader, relative = pair.reader, pair.relative
         if not pair.runs and pair.num_shared >= reader.num_prompt_tokens:
             repeats = reader.num_prompt_tokens == relative.num_prompt_tokens
-            self.relations["repeats an earlier prompt" if repeats else "goes back to one"] += 1
-            return
+            return "repeats an earlier prompt" if repeats else "goes back to an earlier prompt"
         extends = pair.num_shared >= relative.num_prompt_tokens or _extends_text(pair)
         may_be_unstable = bool(pair.runs) or (
             pair.num_shared < relative.num_tokens and _continues(reader.request, relative.request)
         )
         if not may_be_unstable or (self._explain is not None and not self._explain(pair)):
-            self.relations[
-                "extends an earlier prompt" if extends else "shares a beginning, then is new"
-            ] += 1
-            return
-        self.relations["unstable"] += 1
+            return "extends an earlier prompt" if extends else "shares a beginning, then is new"
         for run in pair.runs:
             start, end = max(run.start, shared), min(run.end, reader.num_prompt_tokens)
             if start < end:
                 self._run_request.append(reader.position)
                 self._run_start.append(start)
                 self._run_end.append(end)
+        return "unstable"
 
     def _candidates(
         self, reader: Remembered, partner: int, votes: Counter[int]
