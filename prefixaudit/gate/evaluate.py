@@ -65,7 +65,7 @@ def run_gate(
     options = options or GateOptions()
     rules = load_rules(options.rule_folders)
     report = _analysed(deployment, log_paths, options, analysis, progress)
-    findings = _findings(deployment, rules, report)
+    findings = _placed(_findings(deployment, rules, report), deployment)
     policy = _policy(deployment.policy, options)
     figures = {} if report is None else figures_of(report)
     baseline = options.baseline
@@ -141,6 +141,21 @@ def _findings(
         has_tenants=has_tenants(deployment),
     )
     return findings_of(rules, subject)
+
+
+def _placed(findings: Sequence[Finding], deployment: Deployment) -> tuple[Finding, ...]:
+    """Let findings about a server or tier point to where it is described, if they point nowhere."""
+    places = {server.name: server.location for server in deployment.servers}
+    places |= {tier.name: tier.location for tier in deployment.tiers}
+    placed = []
+    for finding in findings:
+        observation = finding.observation
+        place = places.get(observation.subject)
+        if observation.location is None and place is not None:
+            observation = replace(observation, location=place)
+            finding = replace(finding, observation=observation)
+        placed.append(finding)
+    return tuple(placed)
 
 
 def _policy(policy: AuditPolicy, options: GateOptions) -> AuditPolicy:

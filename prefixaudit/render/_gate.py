@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from prefixaudit.core.finding import Finding, Location
@@ -22,8 +22,8 @@ def place_of(finding: Finding, gate: GateReport) -> Location:
     location = finding.observation.location
     if location is not None and location.path:
         return location
-    path = next((*gate.deployment_paths, *gate.log_paths).__iter__(), "prefixaudit.toml")
-    return Location(path=path)
+    paths = (*gate.deployment_paths, *gate.log_paths, "prefixaudit.toml")
+    return Location(path=paths[0])
 
 
 def message_of(finding: Finding) -> str:
@@ -76,6 +76,14 @@ class Shown:
     open_questions: tuple[GateFinding, ...]
     known: tuple[GateFinding, ...]
     ignored: tuple[GateFinding, ...]
+
+
+def by_rule(items: Iterable[GateFinding]) -> dict[str, list[GateFinding]]:
+    """Return findings by rule, in the order of the first of each."""
+    groups: dict[str, list[GateFinding]] = {}
+    for item in items:
+        groups.setdefault(item.finding.rule, []).append(item)
+    return groups
 
 
 def sorted_out(gate: GateReport) -> Shown:

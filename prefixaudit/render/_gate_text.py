@@ -9,6 +9,7 @@ from prefixaudit.core.gate import Change, GateFinding, GateReport
 from prefixaudit.core.report import RenderOptions
 from prefixaudit.render._gate import (
     budget_text,
+    by_rule,
     evidence_of,
     ignored_text,
     message_of,
@@ -84,11 +85,8 @@ class _Text:
         if not items:
             return
         yield ""
-        yield f"{self._bold('WITHOUT AN ANSWER')}  {len(items):,} questions"
-        by_rule: dict[str, list[GateFinding]] = {}
-        for item in items:
-            by_rule.setdefault(item.finding.rule, []).append(item)
-        for rule, members in by_rule.items():
+        yield f"{self._bold('WITHOUT AN ANSWER')}  {len(items):,}"
+        for rule, members in by_rule(items).items():
             more = f"; and {len(members) - 1:,} more such" if len(members) > 1 else ""
             yield from self._wrapped(f"  {rule}: {message_of(members[0].finding)}{more}", 4)
 

@@ -13,6 +13,7 @@ from prefixaudit.core.gate import GateFinding, GateReport, as_gate
 from prefixaudit.core.report import Renderer, RenderOptions, Report
 from prefixaudit.render._gate import (
     budget_text,
+    by_rule,
     evidence_of,
     ignored_text,
     message_of,
@@ -22,7 +23,7 @@ from prefixaudit.render._gate import (
 )
 from prefixaudit.render._gate_text import change_text
 
-_SPECIAL: Final = re.compile(r"[\\`*_{}\[\]()#+!|~-]")
+_SPECIAL: Final = re.compile(r"[\\`*_\[\]#|~]")
 _EFFECTS: Final = {"better": "better", "worse": "worse", "neutral": ""}
 
 
@@ -56,10 +57,12 @@ def _lines(gate: GateReport) -> Iterator[str]:
             yield from ("| | |", "| --- | --- |")
         for change in gate.changes:
             yield f"| {_EFFECTS[change.effect]} | {_escaped(change_text(change))} |"
-    rest: list[str] = [
-        f"{_code(i.finding.rule)}: {_escaped(message_of(i.finding))}" for i in shown.open_questions
+    rest = [
+        f"{_code(rule)}: {_escaped(message_of(items[0].finding))}"
+        + (f"; and {len(items) - 1:,} more such" if len(items) > 1 else "")
+        for rule, items in by_rule(shown.open_questions).items()
     ]
-    yield from _folded("questions without an answer", rest)
+    yield from _folded("kinds of questions without an answer", rest)
     rest = [
         f"{_code(i.finding.rule)}: {_escaped(i.finding.observation.subject)}" for i in shown.known
     ]
