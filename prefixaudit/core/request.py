@@ -58,7 +58,11 @@ NO_USAGE = Usage()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatMessages:
-    """A chat body: decoded JSON with its keys in wire order, as the client sent them."""
+    """A chat body: decoded JSON with its keys in wire order, as the client sent them.
+
+    `changes_media`: the body sets how media are read (`mm_processor_kwargs`, `media_io_kwargs`), so
+    that their length in tokens isn't the model's default.
+    """
 
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]] | None = None
@@ -68,6 +72,7 @@ class ChatMessages:
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     add_special_tokens: bool = False
+    changes_media: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

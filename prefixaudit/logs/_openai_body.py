@@ -1,9 +1,10 @@
-"""Prompts of OpenAI request bodies, chat and completions, with vLLM's and SGLang's extensions."""
+"""Prompts of request bodies: chat and completions with vLLM's and SGLang's extensions, and others."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from prefixaudit.core.request import (
@@ -14,13 +15,20 @@ from prefixaudit.core.request import (
     TokenIds,
 )
 from prefixaudit.core.unknown import UNKNOWN, Known
+from prefixaudit.logs import _messages_body, _responses_body
 from prefixaudit.logs._fields import token_ids
 from prefixaudit.logs._json_lines import RecordError
+from prefixaudit.logs._messages_body import MessagesRules, is_messages_body
+from prefixaudit.logs._responses_body import StoredResponses, is_responses_body
 
 CHAT: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
 MESSAGES: Final = "/v1/messages"
 RESPONSES: Final = "/v1/responses"
+_OTHER_PATHS: Final = frozenset(
+    {"tokenize", "detokenize", "count_tokens", "input_tokens", "embeddings", "rerank", "score",
+     "pooling", "classify", "transcriptions", "translations", "speech"}
+)  # fmt: skip
 
 
 def is_body(value: Any) -> bool:
@@ -30,35 +38,49 @@ def is_body(value: Any) -> bool:
         or isinstance(value.get("prompt"), str | list)
         or isinstance(value.get("input_ids"), list)
         or isinstance(value.get("prompt_embeds"), str | list)
+        or is_responses_body(value)
     )
 
 
 def endpoint_of(body: Mapping[str, Any], path: str | None) -> str | None:
-    """Return the API a body is for, by the request's path, else by its shape; None is neither."""
+    """Return the API a body is for, by the request's path, else by its shape; None is neither.
+
+    Paths that generate nothing (`/tokenize`, `/v1/messages/count_tokens`, embeddings …) are None.
+    """
     if path:
         bare = path.split("?", 1)[0].rstrip("/")
         for endpoint in (CHAT, COMPLETIONS, MESSAGES, RESPONSES):
             if bare.endswith(endpoint.removeprefix("/v1")):
                 return endpoint
+        if bare.rpartition("/")[2] in _OTHER_PATHS:
+            return None
+    if is_responses_body(body):
+        return RESPONSES
     if isinstance(body.get("messages"), list):
-        return MESSAGES if "system" in body or "anthropic_version" in body else CHAT
+        return MESSAGES if is_messages_body(body) else CHAT
     return COMPLETIONS if is_body(body) else None
 
 
-def prompts_of(body: Mapping[str, Any], endpoint: str) -> tuple[PromptInput, ...]:
-    """Return the body's prompts: one, or as many as a list of prompts holds.
+@dataclass(frozen=True, slots=True)
+class BodyReader:
+    """What bodies are read with: the server's ways, and the responses it keeps."""
 
-    Raises RecordError where the body has no prompt that a server would have taken.
-    """
-    if endpoint == RESPONSES:
-        reason = "bodies of the Responses API are not rendered"
-        return (NotReplayable(kind="responses-api", reason=reason),)
-    if isinstance(body.get("input_ids"), list):
-        return _id_prompts(body["input_ids"], "input_ids")
-    if endpoint == MESSAGES:
-        return (_anthropic(body),)
-    prompts = (_chat(body),) if endpoint == CHAT else _completions(body)
-    return tuple(_truncated(prompt, body) for prompt in prompts)
+    rules: MessagesRules = field(default_factory=MessagesRules)
+    stored: StoredResponses = field(default_factory=StoredResponses)
+
+    def prompts_of(self, body: Mapping[str, Any], endpoint: str) -> tuple[PromptInput, ...]:
+        """Return the body's prompts: one, or as many as a list of prompts holds.
+
+        Raises RecordError where the body has no prompt that a server would have taken.
+        """
+        if endpoint == RESPONSES:
+            return (_responses_body.chat_of(body, self.stored),)
+        if isinstance(body.get("input_ids"), list):
+            return _id_prompts(body["input_ids"], "input_ids")
+        if endpoint == MESSAGES:
+            return (_messages_body.chat_of(body, self.rules),)
+        prompts = (_chat(body),) if endpoint == CHAT else _completions(body)
+        return tuple(_truncated(prompt, body) for prompt in prompts)
 
 
 def identity_fields(body: Mapping[str, Any]) -> dict[str, Known[str]]:
@@ -81,9 +103,14 @@ def identity_fields(body: Mapping[str, Any]) -> dict[str, Known[str]]:
     if body.get("prompt_embeds") is not None:
         digest = hashlib.sha256(repr(body["prompt_embeds"]).encode("utf-8", "surrogatepass"))
         found["prompt_embeds"] = digest.hexdigest()
-    for name in ("safety_identifier", "user"):
-        if isinstance(body.get(name), str):
-            found["user"] = body[name]
+    metadata = body.get("metadata")
+    for user in (
+        body.get("safety_identifier"),
+        body.get("user"),
+        metadata.get("user_id") if isinstance(metadata, dict) else None,
+    ):
+        if isinstance(user, str):
+            found["user"] = user
             break
     return found
 
@@ -136,6 +163,7 @@ def _chat(body: Mapping[str, Any]) -> PromptInput:
         add_generation_prompt=_flag(body, "add_generation_prompt", True),
         continue_final_message=_flag(body, "continue_final_message", False),
         add_special_tokens=_flag(body, "add_special_tokens", False),
+        changes_media=bool(body.get("mm_processor_kwargs") or body.get("media_io_kwargs")),
     )
 
 
@@ -173,38 +201,6 @@ def _truncated(prompt: PromptInput, body: Mapping[str, Any]) -> PromptInput:
         return TokenIds(token_ids=kept)
     reason = "the server cuts the prompt to a number of tokens (`truncate_prompt_tokens`)"
     return NotReplayable(kind="truncated-prompt", reason=reason)
-
-
-def _anthropic(body: Mapping[str, Any]) -> PromptInput:
-    """Return the chat that a Messages body of plain text stands for; system blocks are joined."""
-    messages = _objects(body, "messages")
-    if not messages:
-        raise RecordError("no-prompt", "`messages` of the body is missing or empty")
-    system = body.get("system")
-    texts = [system] if isinstance(system, str) else _texts(system or [])
-    parts = [
-        [message["content"]] if isinstance(message.get("content"), str)
-        else _texts(message.get("content"))
-        for message in messages
-    ]  # fmt: skip
-    if texts is None or any(part is None for part in parts) or body.get("tools"):
-        reason = "blocks other than text, and tools, of the Messages API are not rendered"
-        return NotReplayable(kind="messages-api", reason=reason)
-    chat: list[Mapping[str, Any]] = list(messages)
-    if texts:
-        chat.insert(0, {"role": "system", "content": "\n".join(texts)})
-    return ChatMessages(messages=chat)
-
-
-def _texts(blocks: Any) -> list[str] | None:
-    if not isinstance(blocks, list):
-        return None
-    texts = [
-        block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
-        for block in blocks
-    ]
-    known = [text for text in texts if isinstance(text, str)]
-    return known if len(known) == len(texts) else None
 
 
 def _objects(body: Mapping[str, Any], name: str) -> list[Mapping[str, Any]] | None:

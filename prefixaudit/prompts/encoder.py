@@ -162,6 +162,11 @@ class TextEncoder:
         text: str = self._tokenizer.decode(ids.tolist(), skip_special_tokens=False)
         return text
 
+    def token_id(self, token: str) -> int | None:
+        """Return the id of one token by its text, None where the vocabulary has none."""
+        number: int | None = self._tokenizer.token_to_id(token)
+        return number
+
     def forget(self) -> None:
         """Empty the cache, so that the next texts are encoded anew."""
         self._cache.clear()

@@ -27,6 +27,7 @@ from prefixaudit.core.request import (
 )
 from prefixaudit.core.unknown import Unknown
 from prefixaudit.errors import IncompleteError
+from prefixaudit.prompts.media import num_characters
 from prefixaudit.prompts.replayer import Replayed, Replayer, ReplayOptions, finished
 from prefixaudit.prompts.statistics import ReplayStatistics
 
@@ -165,10 +166,7 @@ def _num_characters(prompt: PromptInput) -> int:
     if isinstance(prompt, RawText):
         return len(prompt.text)
     if isinstance(prompt, ChatMessages):
-        return sum(
-            len(content) if isinstance(content := message.get("content"), str) else 256
-            for message in prompt.messages
-        )
+        return sum(max(64, num_characters(message.get("content"))) for message in prompt.messages)
     return 0
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime
 import time
 import zoneinfo
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -22,6 +23,7 @@ from prefixaudit.core.request import (
     ChatMessages,
     Generated,
     LengthOnly,
+    MediaSpan,
     NotReplayable,
     PromptInput,
     RawText,
@@ -32,6 +34,8 @@ from prefixaudit.core.request import (
 )
 from prefixaudit.core.unknown import UNKNOWN, Unknown
 from prefixaudit.errors import ConfigurationError
+from prefixaudit.prompts.image_rules import ImageRule, image_rule
+from prefixaudit.prompts.media import MARK, Medium, media_of, placed
 from prefixaudit.prompts.model_folder import PromptFiles, read_prompt_files
 from prefixaudit.prompts.server_rules import AS_SENT, ServerRules, prepare
 from prefixaudit.prompts.statistics import ReplayStatistics
@@ -80,16 +84,22 @@ class ReplayedTokens:
 
     tokens: TokenArray | BlockHashes
     generated: TokenArray | None | Unknown
+    media: tuple[MediaSpan, ...] = ()
     is_approximate: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendered:
-    """A prompt's text, and whether it holds media whose placeholders' lengths aren't known."""
+    """A prompt's text, and the media that placeholders (or MARKs, without a rule) stand for.
+
+    `has_unknown_parts`: content of a kind that isn't known here is in the text as it was sent.
+    """
 
     text: str
     add_special_tokens: bool
-    has_media: bool = False
+    media: tuple[Medium, ...] = ()
+    rule: ImageRule | None = None
+    has_unknown_parts: bool = False
 
 
 @dataclass(slots=True)
@@ -99,6 +109,8 @@ class _Counts:
     num_rendered: int = 0
     num_clock_prompts: int = 0
     num_null_content_prompts: int = 0
+    num_media: int = 0
+    num_media_bytes: int = 0
     render_s: float = 0.0
 
 
@@ -119,6 +131,7 @@ class Replayer:
         self._files: PromptFiles | None = None
         self._renderer: TemplateRenderer | None = None
         self._encoder: TextEncoder | None = None
+        self._image_rule: ImageRule | None | Unknown = UNKNOWN
         self._checked: set[str] = set()
         self._counts = _Counts()
 
@@ -143,8 +156,14 @@ class Replayer:
         return replayed
 
     def render(self, request: Request) -> Rendered:
-        """Return the text that is tokenized. Raises Refusal where there is none."""
-        return self._rendered(request.prompt, request.arrival_s)
+        """Return the text that is tokenized, media as one placeholder each.
+
+        Raises Refusal where there is none.
+        """
+        rendered = self._rendered(request.prompt, request.arrival_s)
+        return (
+            replace(rendered, text=rendered.text.replace(MARK, "")) if rendered.media else rendered
+        )
 
     def character_of(self, request: Request, token_index: int) -> int:
         """Return where in the rendered text the prompt's token starts, in characters.
@@ -152,7 +171,10 @@ class Replayer:
         The end of the text for a token that has no text of its own. Raises Refusal where the
         request has no text, IndexError where the prompt has no such token.
         """
-        rendered = self._rendered(request.prompt, request.arrival_s)
+        rendered = self.render(request)
+        if rendered.media:
+            replayed = self._with_media(self._rendered(request.prompt, request.arrival_s), None)
+            token_index = _before_expansion(token_index, replayed.media)
         return self.encoder.character_of(
             rendered.text, token_index, add_special_tokens=rendered.add_special_tokens
         )
@@ -225,6 +247,11 @@ class Replayer:
                 "empty": "as an empty text",
             }[self.options.rules.null_content]
             notes.append(f"messages whose content is null reached the template {seen}")
+        if self._counts.num_media:
+            notes.append(
+                "images, audio, video and files in the log are known by a digest of their content "
+                "(or of their address or id), and are never tokenized as text"
+            )
         return tuple(notes)
 
     # --- one prompt
@@ -237,7 +264,11 @@ class Replayer:
     ) -> ReplayedTokens:
         match prompt:
             case TokenIds():
-                return ReplayedTokens(tokens=prompt.token_ids, generated=self._generated(generated))
+                return ReplayedTokens(
+                    tokens=prompt.token_ids,
+                    generated=self._generated(generated),
+                    media=prompt.media,
+                )
             case BlockHashes():
                 return ReplayedTokens(
                     tokens=prompt, generated=None if generated is None else UNKNOWN
@@ -250,14 +281,33 @@ class Replayer:
                 raise Refusal(prompt.kind, prompt.reason)
             case ChatMessages() | RawText():
                 rendered = self._rendered(prompt, arrival_s)
+                if rendered.media:
+                    return self._with_media(rendered, generated)
                 tokens = self._encoded(
                     rendered.text, add_special_tokens=rendered.add_special_tokens
                 )
                 return ReplayedTokens(
                     tokens=tokens,
                     generated=self._generated(generated),
-                    is_approximate=rendered.has_media,
+                    is_approximate=rendered.has_unknown_parts,
                 )
+
+    def _with_media(
+        self, rendered: Rendered, generated: Generated | None | Unknown
+    ) -> ReplayedTokens:
+        tokens = placed(
+            rendered.text,
+            rendered.media,
+            rendered.rule,
+            lambda text: self._encoded(text, add_special_tokens=rendered.add_special_tokens),
+            self.encoder.token_id,
+        )
+        return ReplayedTokens(
+            tokens=tokens.token_ids,
+            generated=self._generated(generated),
+            media=tokens.media,
+            is_approximate=tokens.is_approximate or rendered.has_unknown_parts,
+        )
 
     def _generated(self, generated: Generated | None | Unknown) -> TokenArray | None | Unknown:
         match generated:
@@ -309,7 +359,14 @@ class Replayer:
                 "the server refuses this request",
             )
         template = self._template(chat)
-        prepared = prepare(chat.messages, self.options.rules, self.renderer.facts(template))
+        media = media_of(chat.messages)
+        rule = self._rule(media, chat)
+        prepared = prepare(
+            chat.messages,
+            self.options.rules,
+            self.renderer.facts(template),
+            None if rule is None else rule.placeholder,
+        )
         shown_s = self.options.assumed_arrival_s if arrival_s is UNKNOWN else arrival_s
         started = time.perf_counter()
         text = self.renderer.render(
@@ -330,8 +387,22 @@ class Replayer:
         return Rendered(
             text=text,
             add_special_tokens=chat.add_special_tokens,
-            has_media=prepared.has_media,
+            media=media,
+            rule=rule,
+            has_unknown_parts=prepared.has_unknown_parts,
         )
+
+    def _rule(self, media: Sequence[Medium], chat: ChatMessages) -> ImageRule | None:
+        """Return the family's rule, None where it doesn't cover all media of this chat."""
+        if not media:
+            return None
+        self._counts.num_media += len(media)
+        self._counts.num_media_bytes += sum(medium.num_bytes or 0 for medium in media)
+        if any(medium.modality != "image" for medium in media) or chat.changes_media:
+            return None
+        if self._image_rule is UNKNOWN:
+            self._image_rule = image_rule(self.files.folder)
+        return self._image_rule
 
     def _template(self, chat: ChatMessages) -> str:
         if chat.chat_template is not None:
@@ -366,9 +437,20 @@ def finished(request: Request, replayed: Replayed) -> Prompt | Skipped:
             tokens.num_prompt_tokens if isinstance(tokens, BlockHashes) else len(tokens)
         ),
         generated_token_ids=replayed.generated,
-        media=request.prompt.media if isinstance(request.prompt, TokenIds) else (),
+        media=replayed.media,
         is_approximate=replayed.is_approximate,
     )
+
+
+def _before_expansion(token_index: int, media: Sequence[MediaSpan]) -> int:
+    """Return where a token stood when each medium was one placeholder."""
+    added = 0
+    for span in media:
+        if token_index >= span.offset + span.num_tokens:
+            added += span.num_tokens - 1
+        elif token_index > span.offset:
+            return span.offset - added
+    return token_index - added
 
 
 def _zone(name: str) -> datetime.tzinfo:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from prefixaudit.prompts.media import MARK, modality_of
 from prefixaudit.prompts.templates import Refusal, TemplateFacts
 
 NullContent = Literal["keep", "drop", "empty"]
@@ -48,22 +49,32 @@ SGLANG = ServerRules(null_content="empty", tool_arguments="object", part_separat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedMessages:
-    """Messages as the template gets them; whether null content or media was among them."""
+    """Messages as the template gets them, and what was among them.
+
+    `has_unknown_parts`: content parts that are neither text nor media, passed on as they are.
+    """
 
     messages: Sequence[Mapping[str, Any]]
     has_null_content: bool
-    has_media: bool
+    has_unknown_parts: bool
 
 
 def prepare(
-    messages: Sequence[Mapping[str, Any]], rules: ServerRules, facts: TemplateFacts
+    messages: Sequence[Mapping[str, Any]],
+    rules: ServerRules,
+    facts: TemplateFacts,
+    image_placeholder: str | None = None,
 ) -> PreparedMessages:
-    """Apply a server's rules. Messages that need no change are passed on as they are."""
+    """Apply a server's rules. Messages that need no change are passed on as they are.
+
+    Media parts become `{"type": "image"}` for templates that walk through parts; else, as in vLLM,
+    `image_placeholder` stands before the joined text. Without a placeholder a MARK stands for each.
+    """
     joins = rules.content_parts == "join" or (
         rules.content_parts == "auto" and not facts.reads_parts
     )
     prepared: list[Mapping[str, Any]] = []
-    has_null_content = has_media = False
+    has_null_content = has_unknown_parts = False
     for message in messages:
         if not isinstance(message, Mapping):
             raise Refusal("template-error", "a message of this chat isn't an object")
@@ -75,29 +86,57 @@ def prepare(
             if rules.null_content == "empty":
                 message = {**message, "content": ""}
         elif isinstance(content, list):
-            has_media = has_media or any(not _is_text(part) for part in content)
+            parts = [_part(part, image_placeholder) for part in content]
+            has_unknown_parts = has_unknown_parts or any(part is None for part in parts)
             if joins:
-                texts = [_text_of(part) for part in content if _is_text(part)]
-                message = {**message, "content": rules.part_separator.join(texts)}
+                joined = _joined(parts, rules.part_separator, image_placeholder)
+                message = {**message, "content": joined}
+            elif any(new is not old for new, old in zip(parts, content, strict=True)):
+                kept = [
+                    old if new is None else new for new, old in zip(parts, content, strict=True)
+                ]
+                message = {**message, "content": kept}
         if rules.null_content == "drop" and None in message.values():
             message = {key: value for key, value in message.items() if value is not None}
         if rules.tool_arguments == "object" and message.get("role") == "assistant":
             message = _with_parsed_calls(message)
         prepared.append(message)
     return PreparedMessages(
-        messages=prepared, has_null_content=has_null_content, has_media=has_media
+        messages=prepared,
+        has_null_content=has_null_content,
+        has_unknown_parts=has_unknown_parts,
     )
 
 
-def _is_text(part: Any) -> bool:
+_IMAGE: Mapping[str, Any] = {"type": "image"}
+_MARK: Mapping[str, Any] = {"type": "text", "text": MARK}
+
+
+def _part(part: Any, image_placeholder: str | None) -> Any:
+    """Return a content part as templates get it; None for what is neither text nor media."""
     if isinstance(part, str):
-        return True
-    return isinstance(part, Mapping) and isinstance(part.get("text"), str)
+        return part
+    if not isinstance(part, Mapping):
+        return None
+    if isinstance(part.get("text"), str):
+        return part
+    # vLLM takes the text of a refusal, and of thinking that stands in a part.
+    kind = part.get("type")
+    if kind in ("refusal", "thinking") and isinstance(part.get(kind), str):
+        return {"type": "text", "text": part[kind]}
+    if modality_of(part) is not None:
+        return _MARK if image_placeholder is None else _IMAGE
+    return None
 
 
-def _text_of(part: Any) -> str:
-    text: str = part if isinstance(part, str) else part["text"]
-    return text
+def _joined(parts: Sequence[Any], separator: str, image_placeholder: str | None) -> str:
+    texts = [part if isinstance(part, str) else part.get("text") for part in parts if part]
+    joined = separator.join(text for text in texts if text is not None)
+    if image_placeholder is None:
+        return joined
+    # vLLM, `_get_full_multimodal_text_prompt`: placeholders that the text doesn't have yet.
+    num_images = sum(part is _IMAGE for part in parts) - joined.count(image_placeholder)
+    return "\n".join([image_placeholder] * num_images + [joined])
 
 
 def _with_parsed_calls(message: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -18,6 +18,8 @@ class ReplayStatistics:
     num_rendered: int = 0
     num_clock_prompts: int = 0
     num_null_content_prompts: int = 0
+    num_media: int = 0
+    num_media_bytes: int = 0
     num_encoded_tokens: int = 0
     num_reused_tokens: int = 0
     num_proofs: int = 0
