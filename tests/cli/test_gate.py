@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from tests.cli.running import Runner
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "deployments"
+DATA = Path(__file__).parents[1] / "data"
 SAFE = SAMPLES / "single-tenant" / "compose.yaml"
 RISKY = SAMPLES / "multi-tenant" / "deployment.yaml"
 
@@ -19,6 +21,15 @@ def test_format_does_not_change_the_exit_code(cli: Runner, name: str) -> None:
     codes = [cli("gate", path, "--format", name).code for path in (SAFE, RISKY)]
 
     assert codes == [0, 1]
+
+
+@pytest.mark.parametrize("sample", sorted(path.name for path in SAMPLES.iterdir()))
+def test_sarif_of_a_sample_is_valid(cli: Runner, sample: str) -> None:
+    schema = json.loads((DATA / "schemas" / "sarif-2.1.0.json").read_bytes())
+    files = sorted((SAMPLES / sample).iterdir())
+    log = cli("gate", *files, "--format", "sarif").json
+
+    jsonschema.Draft4Validator(schema).validate(log)
 
 
 def test_severity_decides(cli: Runner) -> None:

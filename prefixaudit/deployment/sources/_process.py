@@ -137,9 +137,7 @@ def processes_of(process: Process) -> Iterator[Process]:
             if text.startswith("-") and "c" in text and place + 1 < len(words):
                 script = words[place + 1]
                 if script.text is not None:
-                    yield from script_processes(
-                        script.text, replace(process, words=()), first_line=script.line
-                    )
+                    yield from script_processes(script.text, replace(process, words=()))
                 return
             if not text.startswith("-"):
                 return  # a script in the image
@@ -149,8 +147,11 @@ def processes_of(process: Process) -> Iterator[Process]:
             return
 
 
-def script_processes(text: str, base: Process, first_line: int = 1) -> Iterator[Process]:
-    """Yield the processes that a shell text starts, `docker run` among them."""
+def script_processes(text: str, base: Process, *, is_whole_file: bool = False) -> Iterator[Process]:
+    """Yield the processes that a shell text starts, `docker run` among them.
+
+    They stand where `base` does, or at their lines where the text `is_whole_file`.
+    """
     versions = dict(base.versions)
     for command in _shell.commands(text, base.environment):
         words = command.words
@@ -163,7 +164,7 @@ def script_processes(text: str, base: Process, first_line: int = 1) -> Iterator[
             words=words,
             environment={**base.environment, **command.environment},
             versions=dict(versions),
-            location=Location(path=base.location.path, line=max(1, first_line + command.line - 1)),
+            location=replace(base.location, line=command.line) if is_whole_file else base.location,
         )
         if PurePosixPath(str(words[0])).name in ("docker", "podman", "nerdctl"):
             container = _container_run(process)

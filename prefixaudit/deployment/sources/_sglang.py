@@ -15,6 +15,7 @@ from prefixaudit.deployment.sources._stores import sglang_stores
 TABLE: Final = OptionTable(
     kept={
         "model-path": "text",
+        "config": "text",
         "served-model-name": "text",
         "revision": "text",
         "dtype": "text",
@@ -115,6 +116,9 @@ def sglang_server(process: Process, attachments: Attachments) -> tuple[Piece, li
     """Return the [[server]] of an SGLang process and the [[tier]]s that it uses."""
     found = program(process.words)
     options = parse_options(found[1] if found is not None else (), TABLE)
+    if "config" in options.values:
+        options.is_complete = False
+        options.unknown.append("the options in SGLang's --config file")
     values, complete = options.values, options.is_complete
     if options.positional and "model-path" not in values:
         values["model-path"] = options.positional[0].text

@@ -82,11 +82,11 @@ def commands(text: str, known: Mapping[str, str | None] | None = None) -> Iterat
             place += 1
         if place < len(words) and str(words[place]) in ("export", "declare", "local", "readonly"):
             for word in words[place + 1 :]:
-                _assign(word, variables)
+                _assign(word, variables, {})
             continue
         if place < len(words) and str(words[place]) == "env":
             place += 1
-        while place < len(words) and _assign(words[place], own):
+        while place < len(words) and _assign(words[place], own, variables):
             place += 1
         if place == len(words):
             variables.update(own)  # an assignment of its own holds from here on
@@ -95,18 +95,20 @@ def commands(text: str, known: Mapping[str, str | None] | None = None) -> Iterat
         yield ShellCommand(words=rest, environment={**variables, **own}, line=rest[0].line)
 
 
-def _assign(word: Word, variables: dict[str, str | None]) -> bool:
+def _assign(word: Word, target: dict[str, str | None], known: Mapping[str, str | None]) -> bool:
+    """Put an assignment into `target`, `+=` on what is `known`; say whether the word is one."""
     match = _ASSIGNMENT.fullmatch(word.raw if word.text is None else word.text)
     if match is None:
         return False
     name, operator, value = match.groups()
     if word.text is None:
-        variables[name] = None
+        target[name] = None
     elif operator == "+=":
-        before = variables.get(name)
-        variables[name] = None if before is None and name in variables else (before or "") + value
+        before = {**known, **target}.get(name, "")
+        between = _SEPARATOR if before and word.raw.startswith(f"{name}+=(") else ""
+        target[name] = None if before is None else before + between + value
     else:
-        variables[name] = value
+        target[name] = value
     return True
 
 

@@ -25,12 +25,12 @@ def recognises(file: SourceFile) -> bool:
     starts = ("vllm", "sglang", "dynamo", "lmcache")
     if not any(name in file.text for name in starts):
         return False
-    return next(script_processes(file.text, _base(file)), None) is not None
+    return next(script_processes(file.text, _base(file), is_whole_file=True), None) is not None
 
 
 def read(file: SourceFile, attachments: Attachments) -> Sketch:
     """Return the servers that the script starts, in order."""
-    return sketch_of(script_processes(file.text, _base(file)), attachments)
+    return sketch_of(script_processes(file.text, _base(file), is_whole_file=True), attachments)
 
 
 SOURCE = DeploymentSource(

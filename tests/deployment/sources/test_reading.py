@@ -212,6 +212,30 @@ def test_manifest_with_config_map_and_references(tmp_path: Path) -> None:
     assert "hunter2" not in written_toml([tmp_path / "k.yaml"])
 
 
+def test_server_in_a_shell_of_a_container_stands_where_the_container_does(tmp_path: Path) -> None:
+    text = """apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  containers:
+    - image: vllm/vllm-openai:v0.33.0
+      command: [bash, -lc]
+      args:
+        - |
+          echo start
+          exec vllm serve m
+"""
+    server = only_server(read(tmp_path, p__yaml=text))
+
+    assert (server.location and server.location.line) == 6
+
+
+def test_command_of_a_script_stands_at_its_line(tmp_path: Path) -> None:
+    server = only_server(read(tmp_path, s__sh="#!/bin/sh\n\nset -e\nvllm serve \\\n  m\n"))
+
+    assert (server.location and server.location.line) == 4
+
+
 def test_environment_from_elsewhere_leaves_unset_variables_unknown(tmp_path: Path) -> None:
     text = """
 apiVersion: v1
