@@ -80,14 +80,16 @@ def kv_bytes_per_token(deployment: Deployment) -> int | None:
 def key_fields(deployment: Deployment) -> tuple[str, ...]:
     """Return the identity fields that separate blocks in this deployment's pool.
 
-    An engine's own key, and what its process's life holds apart; the name of the base model too,
-    since each is served by processes of its own. Without an engine: everything that changes the KV,
-    and the salt.
+    An engine's own key, and what its process's life holds apart (but not what events changed while
+    it ran); the name of the base model too, since each is served by processes of its own. Without
+    an engine: everything that changes the KV, and the salt.
     """
     engine = deployment.engine
     if engine is None:
         return _DEFAULT_KEY
-    return tuple(dict.fromkeys(("model", *engine.key_fields, *engine.process_fields)))
+    changed = () if deployment.timeline is None else deployment.timeline.changed_fields
+    process = [name for name in ("model", *engine.process_fields) if name not in changed]
+    return tuple(dict.fromkeys(("model", *engine.key_fields, *process)))
 
 
 def full_report(
@@ -120,6 +122,9 @@ def full_report(
     if auditing is not None:
         auditing.finish(trace, gathered.rows, capacity_blocks=capacity_blocks)
         own_trace = auditing.own_trace
+        if own_trace is not None and capacity_blocks is not None:
+            # The pools of several servers are simulated as one of all their blocks.
+            capacity_blocks *= auditing.num_servers
     simulated = simulate(
         # Requests of one key share the nodes of `own_trace`: no field is left to tell them apart.
         trace if own_trace is None else own_trace,

@@ -78,6 +78,10 @@ class Auditing:
         self._servers = servers_of(deployment)
         self._tiers: tuple[TierFacts, ...] = ()
 
+    @property
+    def num_servers(self) -> int:
+        return len(self._servers)
+
     def start(self, block_size: int) -> None:
         """Get ready for prompts; `block_size` is that of the trace that is built anyway."""
         deployment = self._deployment
@@ -167,6 +171,12 @@ class Auditing:
         own_tier = self._own_tier
         replays: list[TierReplay] = []
         notes: list[str] = []
+        if self.num_servers > 1:
+            notes.append(
+                f"{self.num_servers:,} servers: reuse and curve take their pools as one of all "
+                "their blocks, in which requests of different servers share nothing; the audit "
+                "replays each server's own pool (LRU)"
+            )
         for tier in self._tiers:
             if not can_replay(log, tier):
                 notes.append(
