@@ -70,3 +70,14 @@ def _from_unusual_iso(text: str) -> float | Unknown:
     except ValueError:
         return UNKNOWN
     return _seconds(moment)
+
+
+def trace_time(value: Any, *, per_second: float) -> float | Unknown:
+    """Return a trace's own time, in units of which `per_second` are a second, as seconds."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return UNKNOWN
+    try:
+        number = float(value) / per_second
+    except OverflowError:
+        return UNKNOWN
+    return number if math.isfinite(number) else UNKNOWN
