@@ -52,7 +52,7 @@ def touched_blocks(order, ends, parent, size, window, stamp, blocks):  # type: i
 
 @njit(cache=True, nogil=True)
 def endless_hits(order, ends, limits, parent, size, depth, is_stored, path):  # type: ignore[no-untyped-def]
-    """Return the blocks that an endless pool hits in all; `is_stored` starts False (bool [nodes])."""
+    """Return the blocks that an endless pool hits; `is_stored` starts False (bool [nodes])."""
     total = 0
     at = 0
     while at < len(order):

@@ -18,6 +18,7 @@ from prefixaudit.cost.time import BANDWIDTH_SHARE, TimeModel
 from prefixaudit.errors import UsageError
 from prefixaudit.pool.vllm.timed import StepSeconds
 
+_ALONE: Final = "a prompt is one step of its own"
 _LONGEST_STEP_TOKENS: Final = 1 << 17
 
 
@@ -72,7 +73,9 @@ def model_steps(model: TimeModel, *, max_model_tokens: int, max_tokens: int) -> 
     if max_tokens > _LONGEST_STEP_TOKENS:
         raise UsageError(f"a step of {max_tokens:,} tokens; expected {_LONGEST_STEP_TOKENS:,}")
     ends = _ends(model, max_model_tokens, max_tokens)
-    return StepRange(fast=ends[0], slow=ends[1], assumptions=model.assumptions)
+    # The model's own sentences are about a prompt that runs alone; here it shares its steps.
+    lines = tuple(line for line in model.assumptions if not line.startswith(_ALONE))
+    return StepRange(fast=ends[0], slow=ends[1], assumptions=lines)
 
 
 def _ends(
