@@ -89,6 +89,12 @@ def key_lines(audit: AuditReport) -> Iterator[str]:
     yield f"{'KEYS':<30}{'token hit rate':>15}{'of it safe':>15}    let through"
     for tier in audit.tiers:
         yield _tier_row(tier)
+        if len(tier.gaps) > 1:
+            for gap in tier.gaps:
+                yield (
+                    f"    for want of {gap.field}: {gap.num_requests:,} requests, "
+                    f"{gap.num_tokens:,} tokens, {gap.num_pairs:,} pairs"
+                )
 
 
 def _tier_row(tier: TierFigures) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from prefixaudit.core.report import Report, RequestRows
+from prefixaudit.core.report import Report, RequestRows, TierRows
 
 _CHUNK_ROWS = 4096
 
@@ -16,11 +16,13 @@ _CHUNK_ROWS = 4096
 def per_request_lines(report: Report) -> Iterator[bytes]:
     """Yield JSON lines in chunks of rows. What isn't known is null."""
     rows = report.rows
+    tiers = () if report.audit is None else report.audit.rows
     chunk: list[bytes] = []
     for index in range(len(rows.position)):
         position = int(rows.position[index])
         if position >= 0:
             row = _request_row(rows, index, position)
+            row["tiers"] = [_tier_row(tier, position) for tier in tiers]
         else:
             skipped = report.log.skipped[-1 - position]
             row = _skipped_row(rows, index, f"{skipped.kind}: {skipped.reason}")
@@ -29,6 +31,15 @@ def per_request_lines(report: Report) -> Iterator[bytes]:
             yield b"".join(chunk)
             chunk.clear()
     yield b"".join(chunk)
+
+
+def _tier_row(tier: TierRows, position: int) -> dict[str, Any]:
+    return {
+        "tier": _encodable(tier.name),
+        "num_cached_tokens": int(tier.num_cached_tokens[position]),
+        "num_safe_cached_tokens": int(tier.num_safe_cached_tokens[position]),
+        "num_unsafe_tokens": int(tier.num_unsafe_tokens[position]),
+    }
 
 
 def _source(rows: RequestRows, index: int) -> str:
@@ -58,6 +69,7 @@ def _request_row(rows: RequestRows, index: int, position: int) -> dict[str, Any]
         ],
         "prefill_flops": None if flops is None else flops[position].item(),
         "prefill_flops_saved": None if saved is None else saved[position].item(),
+        "tiers": [],
         "error": None,
     }
 
@@ -75,6 +87,7 @@ def _skipped_row(rows: RequestRows, index: int, error: str) -> dict[str, Any]:
         "donors": None,
         "prefill_flops": None,
         "prefill_flops_saved": None,
+        "tiers": [],
         "error": _encodable(error),
     }
 
