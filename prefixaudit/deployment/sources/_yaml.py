@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any, Final
 
 import yaml
@@ -86,3 +86,13 @@ def block_line(mapping: object, key: str) -> int:
     """Return the line after a key, where its block of text starts; 1 where it isn't known."""
     lines = mapping.key_lines if isinstance(mapping, LocatedDict) else {}
     return lines.get(key, 0) + 1
+
+
+def mapping_of(value: object) -> Mapping[str, Any]:
+    """Return a mapping, an empty one for anything else."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def list_of(value: object) -> list[Any]:
+    """Return a list, an empty one for anything else."""
+    return value if isinstance(value, list) else []

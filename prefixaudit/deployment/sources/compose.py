@@ -23,7 +23,14 @@ from prefixaudit.deployment.sources._sketch import (
     Sketch,
     SourceFile,
 )
-from prefixaudit.deployment.sources._yaml import block_line, line_of, read_yaml, yaml_or_none
+from prefixaudit.deployment.sources._yaml import (
+    block_line,
+    line_of,
+    list_of,
+    mapping_of,
+    read_yaml,
+    yaml_or_none,
+)
 
 # ${NAME:-default}; $$ is a plain dollar sign.
 _VARIABLE: Final = re.compile(r"\$(?:(\$)|([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?:(:?[-?+])([^{}]*))?\})")
@@ -47,7 +54,7 @@ def recognises(file: SourceFile) -> bool:
 def read(file: SourceFile, attachments: Attachments) -> Sketch:
     """Return the servers among the services, by service name."""
     documents = read_yaml(file)
-    services = documents[0].get("services") if documents else None
+    services = mapping_of(documents[0]).get("services") if documents else None
     containers = (
         _process(name, service, file)
         for name, service in (services.items() if isinstance(services, Mapping) else ())
@@ -75,7 +82,7 @@ def attached(file: SourceFile) -> Mapping[str, SourceFile]:
 def _targets(document: Mapping[str, Any], config: str) -> Iterator[str]:
     services = document.get("services")
     for service in services.values() if isinstance(services, Mapping) else ():
-        for use in (service.get("configs") if isinstance(service, Mapping) else None) or ():
+        for use in list_of(mapping_of(service).get("configs")):
             if isinstance(use, Mapping) and use.get("source") == config:
                 target = use.get("target")
                 if isinstance(target, str):

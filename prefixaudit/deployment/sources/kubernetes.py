@@ -25,7 +25,14 @@ from prefixaudit.deployment.sources._sketch import (
     Sketch,
     SourceFile,
 )
-from prefixaudit.deployment.sources._yaml import block_line, line_of, read_yaml, yaml_or_none
+from prefixaudit.deployment.sources._yaml import (
+    block_line,
+    line_of,
+    list_of,
+    mapping_of,
+    read_yaml,
+    yaml_or_none,
+)
 
 _REFERENCE: Final = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 _MAX_DEPTH: Final = 12
@@ -44,7 +51,9 @@ def recognises(file: SourceFile) -> bool:
 def read(file: SourceFile, attachments: Attachments) -> Sketch:
     """Return the servers of all pods in the file."""
     objects = list(_objects(read_yaml(file)))
-    maps = {_name(item): item.get("data") or {} for item in objects if item["kind"] == "ConfigMap"}
+    maps = {
+        _name(item): mapping_of(item.get("data")) for item in objects if item["kind"] == "ConfigMap"
+    }
     containers = (found for item in objects for found in _containers(item, file, maps))
     return sketch_of_containers(containers, attachments)
 
@@ -129,14 +138,14 @@ def _environment(
     """Return a container's variables, and whether there are no others."""
     environment: dict[str, str | None] = {}
     complete = True
-    for source in entry.get("envFrom") or ():
-        reference = source.get("configMapRef") if isinstance(source, Mapping) else None
-        data = maps.get(reference.get("name", "")) if isinstance(reference, Mapping) else None
+    for source in list_of(entry.get("envFrom")):
+        reference = mapping_of(mapping_of(source).get("configMapRef"))
+        data = maps.get(str(reference.get("name")))
         if data is None:
             complete = False
         else:
             environment |= {key: str(value) for key, value in data.items()}
-    for item in entry.get("env") or ():
+    for item in list_of(entry.get("env")):
         if not isinstance(item, Mapping) or not isinstance(item.get("name"), str):
             continue
         value = item.get("value")
@@ -151,10 +160,8 @@ def _environment(
 
 
 def _from_map(source: object, maps: Mapping[str, Mapping[str, Any]]) -> str | None:
-    reference = source.get("configMapKeyRef") if isinstance(source, Mapping) else None
-    if not isinstance(reference, Mapping):
-        return None
-    value = (maps.get(reference.get("name", "")) or {}).get(reference.get("key", ""))
+    reference = mapping_of(mapping_of(source).get("configMapKeyRef"))
+    value = maps.get(str(reference.get("name")), {}).get(str(reference.get("key")))
     return None if value is None else str(value)
 
 
