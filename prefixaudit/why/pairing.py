@@ -221,7 +221,7 @@ class Pairing:
             return "first of its kind"
         if worth > best.num_shared:
             best = self._with_runs(best, shared)
-        elif best.num_shared < min(length, best.relative.num_prompt_tokens):
+        elif best.num_shared < min(length, best.relative.num_tokens):
             best = _with_short_runs(best)
         self.last_pair = best
         return self._judge(best, shared)

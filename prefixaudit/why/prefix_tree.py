@@ -82,7 +82,7 @@ class PrefixTree:
             partner = child.last
             place += same
             if same < len(child.tokens):
-                node = child if place == length else self._split(child, same)
+                node = self._split(child, same)
                 break
             node = child
         shared = place

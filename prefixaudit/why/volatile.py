@@ -17,8 +17,8 @@ _MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|sept|oct|nov|dec)[a-z]*\.?"
 _DAY = r"(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?\b"
 # (pattern, seconds between two of its readings); a capture group names a finer part.
 _TIMES: Final = (
-    (re.compile(r"\b\d{1,2}:\d{2}:\d{2}[.,]\d+", re.I), 0.001),
-    (re.compile(r"\b\d{1,2}:\d{2}:\d{2}", re.I), 1.0),
+    (re.compile(r"(?<![\d:])\d{1,2}:\d{2}:\d{2}[.,]\d+", re.I), 0.001),
+    (re.compile(r"(?<![\d:])\d{1,2}:\d{2}:\d{2}", re.I), 1.0),
     (re.compile(r"\b1[5-9]\d{11}\b"), 0.001),
     (re.compile(r"\b1[5-9]\d{8}\.\d+\b"), 0.001),
     (re.compile(r"\b1[5-9]\d{8}\b"), 1.0),
