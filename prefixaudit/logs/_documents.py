@@ -136,11 +136,9 @@ class _Scanner:
     def _note_indentation(self) -> None:
         """Remember how far records are indented, to find the next one behind a damaged place."""
         if self._resync is None:
-            line_start = (
-                self._data.rfind(b"\n", max(0, self._place - _MAX_INDENTATION), self._place) + 1
-            )
-            before = self._data[line_start : self._place]
-            if line_start and not before.strip(b" \t"):
+            newline = self._data.rfind(b"\n", max(0, self._place - _MAX_INDENTATION), self._place)
+            before = self._data[newline + 1 : self._place] if newline >= 0 else b"-"
+            if not before.strip(b" \t"):
                 self._resync = re.compile(rb"\n" + before + rb"\{")
 
     def _next_wrapped(self) -> bool:

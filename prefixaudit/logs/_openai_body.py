@@ -1,4 +1,4 @@
-"""Prompts of request bodies: chat and completions with vLLM's and SGLang's extensions, and others."""
+"""Prompts of request bodies, with vLLM's and SGLang's extensions."""
 
 from __future__ import annotations
 

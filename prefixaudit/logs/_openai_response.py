@@ -23,7 +23,7 @@ def response_objects(value: Any) -> Objects:
     if isinstance(value, str):
         return _from_text(value)
     if isinstance(value, list):
-        return [item for item in value if isinstance(item, dict)]
+        return [_of_event(item) for item in value if isinstance(item, dict)]
     if not isinstance(value, dict):
         return []
     inner = value.get("body")
@@ -39,10 +39,11 @@ def usage_of(objects: Objects) -> Usage:
     it wrote neither. A `usage` of null says nothing. Anthropic's names are added up: there, input
     tokens don't include what was read from or written to the cache.
     """
-    for item in reversed(objects):
-        usage = item.get("usage")
-        if isinstance(usage, dict):
-            return _usage(usage)
+    usages = [item["usage"] for item in objects if isinstance(item.get("usage"), dict)]
+    if usages:
+        # Anthropic's streams say how long the prompt is in their first event only.
+        first, last = usages[0], usages[-1]
+        return _usage({**first, **last} if "input_tokens" in first else last)
     for item in reversed(objects):
         info = item.get("meta_info")
         if isinstance(info, dict):
@@ -60,6 +61,9 @@ def generated_of(objects: Objects) -> Generated | Unknown:
     text: list[str] = []
     has_answer = False
     for item in objects:
+        parts = _parts(item)
+        if parts is not None:
+            return _joined_text(parts)
         for choice in _choices(item):
             if choice.get("index", 0) not in (0, None):
                 continue
@@ -89,6 +93,32 @@ def generated_of(objects: Objects) -> Generated | Unknown:
 _TAKEN_OUT = ("tool_calls", "function_call", "reasoning_content", "reasoning")
 
 
+def _parts(item: Mapping[str, Any]) -> list[Any] | None:
+    """Return the content blocks of an answer of the Messages or the Responses API."""
+    if isinstance(item.get("output"), list):
+        return [
+            part
+            for output in item["output"]
+            if isinstance(output, dict)
+            for part in (output["content"] if isinstance(output.get("content"), list) else [output])
+        ]
+    if item.get("role") == "assistant" and isinstance(item.get("content"), list):
+        return item["content"] or None  # empty where a stream begins
+    return None
+
+
+def _joined_text(parts: list[Any]) -> Generated | Unknown:
+    texts = [
+        part.get("text")
+        for part in parts
+        if isinstance(part, dict) and part.get("type") in ("text", "output_text")
+    ]
+    known = [text for text in texts if isinstance(text, str)]
+    if not known or len(known) != len(parts):
+        return UNKNOWN  # a call of a tool, or reasoning: not all that was generated
+    return RawText(text="".join(known), add_special_tokens=False)
+
+
 def _from_text(text: str) -> Objects:
     try:
         return response_objects(orjson.loads(text))
@@ -102,8 +132,17 @@ def _from_text(text: str) -> Objects:
             except orjson.JSONDecodeError:
                 continue
             if isinstance(value, dict):
-                objects.append(value)
+                objects.append(_of_event(value))
     return objects
+
+
+def _of_event(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what an event of a stream carries: the message or response that begins or ends."""
+    for name in ("response", "message"):
+        inner = item.get(name)
+        if isinstance(inner, dict) and isinstance(item.get("type"), str) and "choices" not in item:
+            return inner
+    return item
 
 
 def _choices(item: Mapping[str, Any]) -> Objects:
@@ -118,7 +157,7 @@ def _usage(usage: Mapping[str, Any]) -> Usage:
     else:
         prompt = known_count(usage, "input_tokens")
         completion = known_count(usage, "output_tokens")
-        if isinstance(prompt, int) and "cache_read_input_tokens" in usage:
+        if isinstance(prompt, int) and "input_tokens_details" not in usage:
             outside = [
                 known_count(usage, name)
                 for name in ("cache_read_input_tokens", "cache_creation_input_tokens")

@@ -21,6 +21,8 @@ class ReadOptions:
     year                    of the first line of a log whose times have none (vLLM's text log)
     max_log_len             characters and ids after which a vLLM server cut its prompts
                             (`--max-log-len`); None: what the log says or shows of it
+    engine, engine_version  of the server that rendered the prompts, where it's known: what its
+                            Messages endpoint makes of a body differs
     field_map               our field -> the log's column (dots go into objects); with it, and
                             without `log_format`, files are read as tables
     """
@@ -31,4 +33,6 @@ class ReadOptions:
     trace_block_size: int | None = None
     year: int | None = None
     max_log_len: int | None = None
+    engine: str | None = None
+    engine_version: str | None = None
     field_map: Mapping[str, str] = field(default_factory=dict)
