@@ -92,8 +92,8 @@ def key_lines(audit: AuditReport) -> Iterator[str]:
         if len(tier.gaps) > 1:
             for gap in tier.gaps:
                 yield (
-                    f"    for want of {gap.field}: {gap.num_requests:,} requests, "
-                    f"{gap.num_tokens:,} tokens, {gap.num_pairs:,} pairs"
+                    f"    for want of {gap.field}: {_plural(gap.num_requests, 'request')}, "
+                    f"{gap.num_tokens:,} tokens, {_plural(gap.num_pairs, 'pair')}"
                 )
 
 
@@ -101,9 +101,8 @@ def _tier_row(tier: TierFigures) -> str:
     rates = f"{_percent(tier.token_hit_rate):>15}{_percent(tier.safe_token_hit_rate):>15}"
     gaps = "nothing"
     if tier.gaps:
-        requests = "request" if tier.num_unsafe_requests == 1 else "requests"
         gaps = (
-            f"{tier.num_unsafe_requests:,} {requests}, {tier.num_unsafe_tokens:,} tokens; "
+            f"{_plural(tier.num_unsafe_requests, 'request')}, {tier.num_unsafe_tokens:,} tokens; "
             f"+ {', '.join(tier.smallest_closing_fields)} closes it"
         )
         if tier.kind == "router-index":
@@ -139,6 +138,10 @@ def proposal_lines(audit: AuditReport) -> Iterator[tuple[int, str]]:
             f"tokens ({proposal.num_requests:,} requests); if that is no secret, declare it: "
             f'[[public_prefixes]] hash = "{proposal.hash}"',
         )
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _percent(share: float | None) -> str:
