@@ -86,11 +86,11 @@ from prefixaudit.deployment.model_table import (
 )
 from prefixaudit.deployment.policy import read_policy
 from prefixaudit.deployment.public import read_public_prefixes
+from prefixaudit.deployment.server_identity import laid_over
 from prefixaudit.deployment.servers import (
     Defaults,
     Server,
     agreed,
-    laid_over,
     only_server,
     own_pools,
     read_capacity,

@@ -22,8 +22,6 @@ the servers and their own pools as the audit sees them.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,12 +31,19 @@ from prefixaudit.core.audit import ServerFacts, Setting, TierFacts
 from prefixaudit.core.engine import EngineProfile
 from prefixaudit.core.finding import Location
 from prefixaudit.core.identity import Identity
-from prefixaudit.core.unknown import UNKNOWN, Known
+from prefixaudit.core.unknown import Known
 from prefixaudit.deployment.model_folder import model_identity, read_model_config
 from prefixaudit.deployment.model_table import (
     read_identity,
     read_model,
     read_model_config_table,
+)
+from prefixaudit.deployment.server_identity import (
+    comparable,
+    config_overrides,
+    identity_from_settings,
+    laid_over,
+    standardised,
 )
 from prefixaudit.deployment.settings import read_settings
 from prefixaudit.deployment.tenant import source_problem
@@ -50,29 +55,6 @@ if TYPE_CHECKING:
     from prefixaudit.core.model import ModelSpec
 
 _CAPACITY_KEYS: Final = ("capacity_blocks", "capacity_tokens", "capacity_gib")
-# Both spellings that vLLM takes for one format.
-_SAME_DTYPE: Final = {"fp8": "fp8_e4m3", "half": "float16", "float": "float32"}
-# Keys of config.json that decide a field of the identity; nested configs may hold them too.
-_KEYS_OF: Final[Mapping[str, tuple[str, ...]]] = {
-    "position_encoding": (
-        "rope_scaling",
-        "rope_parameters",
-        "rope_theta",
-        "partial_rotary_factor",
-        "dual_chunk_attention_config",
-        "original_max_position_embeddings",
-    ),
-    "attention": (
-        "sliding_window",
-        "use_sliding_window",
-        "sliding_window_pattern",
-        "max_window_layers",
-        "layer_types",
-        "attention_chunk_size",
-    ),
-}
-_AS_IN_THE_CHECKPOINT: Final = "as in the checkpoint"
-_OVERRIDE: Final = "override "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +112,11 @@ def read_servers(
             table.problem("name", f"'{server.facts.name}' is the name of another server too")
         names.add(server.facts.name)
         servers.append(server)
-    return _comparable(servers)
+    identities = comparable([server.facts.identity for server in servers])
+    return tuple(
+        replace(server, facts=replace(server.facts, identity=identity))
+        for server, identity in zip(servers, identities, strict=True)
+    )
 
 
 def only_server(defaults: Defaults, location: Location | None) -> Server:
@@ -204,7 +190,7 @@ def _server(
     return _completed(
         name=name,
         engine=_engine(table, defaults),
-        identity=_standardised(identity).filled(defaults.identity),
+        identity=standardised(identity).filled(defaults.identity),
         settings={**defaults.settings, **read_settings(table.table("settings"))},
         model_dir=model["model_dir"] or defaults.model_dir,
         config=laid_over(defaults.config, read_model_config_table(model_table)),
@@ -278,14 +264,14 @@ def _completed(
     location: Location | None,
 ) -> Server:
     """Put a server together: what the model folder and the settings say of its identity."""
-    overrides = _overrides(settings)
+    overrides = config_overrides(settings)
     full = _model_config(model_dir, laid_over(config, overrides))
     if full is None and config:
         full = laid_over(config, overrides)
     spec = _spec(full)
     if spec is not None:
         identity = identity.filled(model_identity(spec))
-    identity = identity.filled(_from_settings(identity, settings, overrides))
+    identity = identity.filled(identity_from_settings(identity, settings, overrides))
     length = settings.get("max_model_len")
     if max_model_len is None and isinstance(length, int):
         max_model_len = length
@@ -305,117 +291,6 @@ def _completed(
         capacity=capacity,
         kv_bytes_per_token=_kv_bytes(spec, identity),
     )
-
-
-def _from_settings(
-    identity: Identity, settings: Mapping[str, Known[Setting]], overrides: Mapping[str, Any]
-) -> Identity:
-    """Return what the options say about the identity of every request of the server.
-
-    Where no option changes them and no folder was given, position encoding and attention are the
-    checkpoint's own: equal for two servers of one model and revision, and named so.
-    """
-    values: dict[str, Known[str]] = {}
-    if settings.get("enable_lora", UNKNOWN) is False:
-        values |= {"lora_name": None, "lora_revision": None, "lora_path": None}
-    if settings.get("enable_prompt_embeds", UNKNOWN) is False:
-        values["prompt_embeds"] = None
-    options = ("hf_overrides", "rope_scaling", "rope_theta")
-    is_known = all(settings.get(key, UNKNOWN) is not UNKNOWN for key in options)
-    for field, keys in _KEYS_OF.items():
-        decisive = _decisive(overrides, keys)
-        if decisive:
-            text = json.dumps(decisive, sort_keys=True, default=repr)
-            values[field] = f"{_OVERRIDE}{hashlib.sha256(text.encode()).hexdigest()[:32]}"
-        elif is_known and "unreadable" not in overrides:
-            values[field] = _AS_IN_THE_CHECKPOINT
-    dtype = identity.dtype
-    if settings.get("kv_cache_dtype", UNKNOWN) in (None, "auto") and isinstance(dtype, str):
-        values["kv_cache_dtype"] = dtype  # the cache takes the model's type
-    return Identity(**values)
-
-
-def _decisive(overrides: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
-    found = {key: overrides[key] for key in keys if key in overrides}
-    for key, value in overrides.items():
-        if key.endswith("_config") and key not in keys and isinstance(value, Mapping):
-            inner = _decisive(value, keys)
-            if inner:
-                found[key] = inner
-    return found
-
-
-def _comparable(servers: Sequence[Server]) -> tuple[Server, ...]:
-    """Take back what can't be compared: names of checkpoints and options beside real digests.
-
-    Of a field that one server's model folder decides, what is only known as an option or as the
-    checkpoint's own elsewhere may be the same or not: it is UNKNOWN there.
-    """
-    result = list(servers)
-    for field in _KEYS_OF:
-        named = [_is_named(getattr(server.facts.identity, field)) for server in servers]
-        digests = [isinstance(getattr(s.facts.identity, field), str) for s in servers]
-        if not any(is_text and not name for is_text, name in zip(digests, named, strict=True)):
-            continue
-        for place, server in enumerate(result):
-            if named[place]:
-                identity = replace(server.facts.identity, **{field: UNKNOWN})
-                facts = replace(server.facts, identity=identity)
-                result[place] = replace(server, facts=facts)
-    return tuple(result)
-
-
-def _is_named(value: object) -> bool:
-    return isinstance(value, str) and (
-        value == _AS_IN_THE_CHECKPOINT or value.startswith(_OVERRIDE)
-    )
-
-
-def _standardised(identity: Identity) -> Identity:
-    changes = {
-        name: _SAME_DTYPE[value]
-        for name in ("dtype", "kv_cache_dtype")
-        if isinstance(value := getattr(identity, name), str) and value in _SAME_DTYPE
-    }
-    return replace(identity, **changes)
-
-
-def _overrides(settings: Mapping[str, Known[Setting]]) -> dict[str, Any]:
-    """Return what --hf-overrides and --rope-scaling lay over config.json; {} where unreadable."""
-    result: dict[str, Any] = {}
-    text = settings.get("hf_overrides")
-    if isinstance(text, str):
-        result |= _json_object(text)
-    text = settings.get("rope_scaling")
-    if isinstance(text, str):
-        result["rope_scaling"] = _json_object(text)
-    theta = settings.get("rope_theta")
-    if isinstance(theta, float):
-        result["rope_theta"] = theta
-    return result
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return {"unreadable": text}
-    return value if isinstance(value, dict) else {"unreadable": text}
-
-
-def laid_over(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config.json with keys replaced.
-
-    Nested configs (`text_config` …) are laid over key by key, as vLLM does.
-    """
-    result = dict(config)
-    for key, value in overrides.items():
-        below = result.get(key)
-        if key.endswith("_config") and isinstance(value, Mapping) and isinstance(below, Mapping):
-            result[key] = laid_over(below, value)
-        else:
-            result[key] = value
-    return result
 
 
 def _model_config(folder: Path | None, overrides: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -1,7 +1,8 @@
 """GitHub Actions annotations: workflow commands, one a finding, at its file and line.
 
-What fails is an error, other findings of medium severity or more a warning, the rest a notice;
-known and ignored findings are left out. `%`, CR and LF are escaped, in properties `:` and `,` too.
+What fails is an error, other findings of medium severity or more a warning, the rest a notice.
+Known and ignored findings are left out; questions without an answer are one notice together, since
+GitHub shows ten of a level at most. `%`, CR and LF are escaped, in properties `:` and `,` too.
 """
 
 from __future__ import annotations
@@ -11,7 +12,15 @@ from collections.abc import Iterator
 from prefixaudit.core.finding import Severity
 from prefixaudit.core.gate import GateFinding, GateReport, as_gate
 from prefixaudit.core.report import Renderer, RenderOptions, Report
-from prefixaudit.render._gate import budget_text, evidence_of, message_of, place_of, plain
+from prefixaudit.render._gate import (
+    budget_text,
+    by_rule,
+    evidence_of,
+    message_of,
+    place_of,
+    plain,
+    sorted_out,
+)
 
 
 def render_gate(gate: GateReport, options: RenderOptions) -> str:
@@ -25,9 +34,13 @@ def render(report: Report, options: RenderOptions) -> str:
 
 
 def _lines(gate: GateReport) -> Iterator[str]:
-    for item in gate.findings:
-        if item.status == "new":
-            yield _annotation(item, gate)
+    shown = sorted_out(gate)
+    for item in (*shown.failing, *shown.passing):
+        yield _annotation(item, gate)
+    if shown.open_questions:
+        names = ", ".join(by_rule(shown.open_questions))
+        message = f"{len(shown.open_questions):,} questions have no answer: {names}"
+        yield _command("notice", {"title": "prefixaudit"}, plain(message))
     for budget in gate.budgets:
         if budget.verdict != "met":
             yield _command("error", {"title": f"budget {budget.name}"}, budget_text(budget))

@@ -16,7 +16,7 @@ def gate(
         list[Path],
         typer.Argument(
             metavar="DEPLOYMENT...",
-            help="prefixaudit.toml, scripts, manifests, compose files, configurations.",
+            help="prefixaudit.toml, scripts, manifests, compose files; or a folder of them.",
             show_default=False,
         ),
     ],

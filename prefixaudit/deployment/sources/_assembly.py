@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,13 +34,18 @@ class Assembled:
     unknown: Mapping[str, tuple[str, ...]]
 
 
-def assemble(files: Sequence[SourceFile], base: Mapping[str, Any]) -> Assembled:
+def assemble(
+    files: Sequence[SourceFile],
+    base: Mapping[str, Any],
+    *,
+    optional: Collection[str] = (),
+) -> Assembled:
     """Read deployment files and lay the tables of a prefixaudit.toml (`base`) over them.
 
     Servers and tiers of one name are one; the TOML's word wins. Raises ConfigurationError for files
-    of no known kind, all at once.
+    of no known kind, all at once; those whose paths are `optional` are left aside.
     """
-    kinds = _kinds(files)
+    kinds = _kinds(files, optional)
     by_name: dict[str, SourceFile] = {}
     for file, kind in kinds:
         if kind.attached is not None:
@@ -59,7 +64,7 @@ def assemble(files: Sequence[SourceFile], base: Mapping[str, Any]) -> Assembled:
     if not servers and not base.get("server"):
         raise ConfigurationError(
             f"{file.path}: starts no server that is known; expected vLLM or SGLang"
-            for file, kind in kinds
+            for file in files
         )
     tiers = _named(_shared(tiers))
     locations = {piece.data["name"]: piece.location for piece in (*servers, *tiers)}
@@ -73,12 +78,16 @@ def assemble(files: Sequence[SourceFile], base: Mapping[str, Any]) -> Assembled:
     return Assembled(data=data, locations=locations, unknown=unknown)
 
 
-def _kinds(files: Sequence[SourceFile]) -> list[tuple[SourceFile, DeploymentSource]]:
+def _kinds(
+    files: Sequence[SourceFile], optional: Collection[str]
+) -> list[tuple[SourceFile, DeploymentSource]]:
     ordered = sorted(SOURCES.values(), key=lambda source: source.order)
     problems: list[str] = []
     result = []
     for file in files:
         kind = next((kind for kind in ordered if kind.recognises(file)), None)
+        if kind is None and file.path in optional:
+            continue
         if kind is None:
             titles = "; ".join(source.title for source in ordered)
             problems.append(f"{file.path}: starts no server that is known; expected {titles}")

@@ -382,6 +382,19 @@ def test_what_is_no_deployment_is_a_problem(
         read_deployments([path])
 
 
+def test_folder_stands_for_its_deployment_files(tmp_path: Path) -> None:
+    (tmp_path / "serve.sh").write_text("vllm serve m\n")
+    (tmp_path / "other.yaml").write_text("a: 1\n")
+    (tmp_path / "notes.txt").write_text("vllm serve other\n")
+
+    assert [server.name for server in read_deployments([tmp_path]).servers] == ["serve"]
+
+
+def test_folder_without_a_deployment_file_is_a_problem(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no deployment file"):
+        read_deployments([tmp_path])
+
+
 def test_two_toml_files_are_one_too_many(tmp_path: Path) -> None:
     for name in ("a.toml", "b.toml"):
         (tmp_path / name).write_text("")
