@@ -11,7 +11,10 @@ media      [{ identifier = "…", offset = 32, num_tokens = 64 }]
 fields of the identity: text, or false: known to be absent. Those that are left out are absent too,
            but for the deployment's own; `unknown = ["tenant"]` makes fields UNKNOWN
 at         seconds at which the request came; by default 0, 1, 2 … in the order written
+num_prompt_tokens, num_cached_tokens   as the server reported; false: null
 reads_cache, session   as in a log; anything else is a field for rules of tenant and server
+
+`readings` are an engine's figures of itself, by the names of core.reading.EngineReading.
 
 `findings` are pairs `reader <- donor`, request ids where there is no donor, and subjects where
 there is no request; `inconclusive: …` where the verdict is that.
@@ -20,7 +23,7 @@ there is no request; `inconclusive: …` where the verdict is that.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -30,13 +33,16 @@ import numpy as np
 from prefixaudit.audit.facts import adapters_of, has_tenants, servers_of, tiers_of
 from prefixaudit.audit.findings import figures_of, findings_of
 from prefixaudit.audit.gathering import AuditGatherer
+from prefixaudit.audit.reported import ReplayedHits, reported_facts, reported_numbers
 from prefixaudit.audit.tiers import replay_tiers
 from prefixaudit.chain import TraceBuilder
-from prefixaudit.core.audit import AuditSubject
+from prefixaudit.core.audit import AuditSubject, TierReplay
 from prefixaudit.core.finding import Finding
 from prefixaudit.core.identity import IDENTITY_FIELDS, Identity
 from prefixaudit.core.prompt import Prompt
-from prefixaudit.core.request import MediaSpan, Request, Source, TokenArray, TokenIds
+from prefixaudit.core.reading import EngineReading
+from prefixaudit.core.reported import ReportedFacts, UsageColumns
+from prefixaudit.core.request import MediaSpan, Request, Source, TokenArray, TokenIds, Usage
 from prefixaudit.core.rule import Rule, RuleExample
 from prefixaudit.core.unknown import UNKNOWN
 from prefixaudit.deployment import Deployment
@@ -109,7 +115,46 @@ def subject_of_example(rule: Rule, example: RuleExample) -> AuditSubject:
         line=np.empty(0, dtype=np.int64),
     )
     replays = replay_tiers(log, servers, tiers)
-    return AuditSubject(**facts, replays=replays, figures=figures_of(replays))
+    return AuditSubject(
+        **facts,
+        replays=replays,
+        figures=figures_of(replays),
+        reported=_reported(example, prompts, replays, deployment),
+    )
+
+
+def _reported(
+    example: RuleExample,
+    prompts: Sequence[Prompt],
+    replays: Sequence[TierReplay],
+    deployment: Deployment,
+) -> ReportedFacts | None:
+    local = next((r for r in replays if r.tier.tier.kind == "local-pool"), None)
+    if local is None:
+        return None
+    usages = [prompt.request.usage for prompt in prompts]
+    return reported_facts(
+        UsageColumns(
+            index=np.arange(len(prompts), dtype=np.int64),
+            position=np.arange(len(prompts), dtype=np.int64),
+            prompt_tokens=reported_numbers(usage.num_prompt_tokens for usage in usages),
+            cached_tokens=reported_numbers(usage.num_cached_tokens for usage in usages),
+        ),
+        replayed=ReplayedHits(
+            trace=local.trace,
+            log=local.log,
+            this_pool=local.lookups.num_cached_tokens,
+            endless_pool=local.lookups.num_cached_tokens,
+            capacity_blocks=local.tier.capacity_blocks,
+            min_recomputed_tokens=local.tier.profile.min_recomputed_tokens,
+        ),
+        readings=[
+            EngineReading(source=Source("engine.log", number), **reading)
+            for number, reading in enumerate(example.readings, 1)
+        ],
+        engine=deployment.engine,
+        settings=deployment.engine_settings,
+    )
 
 
 def _deployment(example: RuleExample, where: str) -> Deployment:
@@ -155,6 +200,7 @@ def _prompt(table: Mapping[str, Any], deployment: Deployment, number: int, where
         if name in table
     }
     unknown = dict.fromkeys(table.get("unknown", ()), UNKNOWN)
+    cached = table.get("num_cached_tokens", UNKNOWN)
     request = Request(
         request_id=str(table["id"]),
         source=Source("example", number + 1),
@@ -163,6 +209,10 @@ def _prompt(table: Mapping[str, Any], deployment: Deployment, number: int, where
         identity=Identity(**given),
         session_id=table.get("session", UNKNOWN),
         reads_cache=table.get("reads_cache", True),
+        usage=Usage(
+            num_prompt_tokens=table.get("num_prompt_tokens", UNKNOWN),
+            num_cached_tokens=None if cached is False else cached,
+        ),
         record=table,
     )
     request = deployment.complete(request)

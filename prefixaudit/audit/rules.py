@@ -162,6 +162,7 @@ def _example(table: Table) -> RuleExample:
         requests=_tables(table, "requests"),
         events=_tables(table, "events"),
         findings=table.texts("findings"),
+        readings=_tables(table, "readings"),
     )
 
 

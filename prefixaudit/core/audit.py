@@ -13,6 +13,7 @@ from prefixaudit.core.engine import EngineProfile, Tier
 from prefixaudit.core.finding import Location
 from prefixaudit.core.identity import Identity
 from prefixaudit.core.pool import HitCurve, Lookups
+from prefixaudit.core.reported import ReportedFacts
 from prefixaudit.core.trace import BlockTrace, Int32Array, Int64Array
 from prefixaudit.core.unknown import UNKNOWN, Known
 
@@ -181,7 +182,7 @@ class AuditSubject:
     """Everything that a predicate may look at. Without a log there are no replays and figures.
 
     `has_tenants`: several tenants are served, as far as the deployment says (a tenant source, trust
-    domains).
+    domains). `reported` are the servers' own figures beside the replay's.
     """
 
     servers: tuple[ServerFacts, ...]
@@ -190,3 +191,4 @@ class AuditSubject:
     replays: tuple[TierReplay, ...] = ()
     figures: AuditFigures | None = None
     has_tenants: Known[bool] = UNKNOWN
+    reported: ReportedFacts | None = None

@@ -44,7 +44,8 @@ class RuleExample:
 
     `deployment` is a prefixaudit.toml as a table (`engine = "vllm@0.10.0"` is short for one).
     `requests` are tables of identity fields with `id` and `tokens` ("system:64 a:20": 64 tokens of
-    a segment, then 20 of another), `events` those of an events file. See audit/examples.py.
+    a segment, then 20 of another), `events` those of an events file, `readings` an engine's figures
+    of itself (core.reading). See audit/examples.py.
     """
 
     name: str
@@ -52,6 +53,7 @@ class RuleExample:
     requests: tuple[Mapping[str, Any], ...]
     events: tuple[Mapping[str, Any], ...]
     findings: tuple[str, ...]
+    readings: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
