@@ -47,6 +47,12 @@ def read_deployments(paths: Sequence[Path], overrides: Overrides | None = None) 
     )
 
 
+def files_of(paths: Sequence[Path]) -> tuple[Path, ...]:
+    """Return the files that paths stand for, the prefixaudit.toml first. Raises UsageError."""
+    files = _sorted_out(paths)
+    return (*(() if files.toml is None else (files.toml,)), *files.others)
+
+
 def written_toml(paths: Sequence[Path]) -> str:
     """Return a prefixaudit.toml of what was understood; reading it gives the same facts.
 
@@ -54,7 +60,7 @@ def written_toml(paths: Sequence[Path]) -> str:
     """
     document, assembled, place = _assembled(_sorted_out(paths))
     read_document(document, place, assembled.locations)
-    return toml_text(assembled, [str(path) for path in paths])
+    return toml_text(assembled, [str(path) for path in files_of(paths)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ class Deployment:
         return replace(request, identity=filled, server=server, record=None)
 
     def _server_of(self, request: Request) -> str | Unknown:
-        """Return the server that the request's fields and headers name, else the only one."""
+        """Return the server that the request's fields, headers or model name, else the only one."""
         values: dict[str, object] = {}
         for server in self.servers:
             for source, value in server.matches:
@@ -134,7 +134,12 @@ class Deployment:
                     values[source] = TenantRule(sources=(source,)).tenant(request)
                 if values[source] == value:
                     return server.name
-        return self.servers[0].name if len(self.servers) == 1 else UNKNOWN
+        if len(self.servers) == 1:
+            return self.servers[0].name
+        # Servers that are told from each other by the names they serve their models under.
+        model = request.identity.model
+        named = [server.name for server in self.servers if model in _served_names(server)]
+        return named[0] if len(named) == 1 else UNKNOWN
 
     def _fill(self, identity: Identity, server: str | Unknown) -> Identity:
         if (
@@ -151,7 +156,7 @@ class Deployment:
         known = self._filled.get(key)
         if known is not None:
             return known[1]
-        filled = self._with_adapter(identity)
+        filled = self._with_base_model(self._with_adapter(identity), server)
         for facts in self.servers:
             if facts.name == server:
                 filled = filled.filled(facts.identity)
@@ -165,6 +170,28 @@ class Deployment:
             self._filled.clear()
         self._filled[key] = (identity, filled)
         return filled
+
+    def _with_base_model(self, identity: Identity, server: str | Unknown) -> Identity:
+        """Replace the name that a model is served under by that of the model itself.
+
+        Where the server isn't known, all that serve the name have to agree.
+        """
+        models = {
+            facts.identity.model
+            for facts in self.servers
+            if facts.name == server
+            or (server is UNKNOWN and identity.model in _served_names(facts))
+        }
+        names = {
+            name
+            for facts in self.servers
+            if server in (UNKNOWN, facts.name)
+            for name in _served_names(facts)
+        }
+        if identity.model not in names or len(models) != 1:
+            return identity
+        [model] = models
+        return replace(identity, model=model) if isinstance(model, str) else identity
 
     def _with_adapter(self, identity: Identity) -> Identity:
         """Tell an adapter's name from its base model's: requests give either as the model.
@@ -187,3 +214,12 @@ class Deployment:
         if isinstance(identity.lora_name, str) and identity.model == identity.lora_name:
             identity = replace(identity, model=UNKNOWN)
         return identity
+
+
+def _served_names(server: ServerFacts) -> tuple[str, ...]:
+    """Return the names that requests use for a server's base model, as far as they are known."""
+    names = server.settings.get("served_model_name", UNKNOWN)
+    if isinstance(names, tuple):
+        return names
+    model = server.identity.model
+    return (model,) if names is None and isinstance(model, str) else ()

@@ -39,7 +39,7 @@ def _lines(gate: GateReport) -> Iterator[str]:
         yield _annotation(item, gate)
     if shown.open_questions:
         names = ", ".join(by_rule(shown.open_questions))
-        message = f"{len(shown.open_questions):,} questions have no answer: {names}"
+        message = f"without an answer: {len(shown.open_questions):,} ({names})"
         yield _command("notice", {"title": "prefixaudit"}, plain(message))
     for budget in gate.budgets:
         if budget.verdict != "met":

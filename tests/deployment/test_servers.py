@@ -90,6 +90,46 @@ def test_adapters_loaded_at_start_are_told_from_the_base_model(tmp_path: Path) -
     )
 
 
+def test_served_name_stands_for_the_model(tmp_path: Path) -> None:
+    """Adapter and base model are of one model, whatever requests call it."""
+    found = deployment(
+        tmp_path,
+        """
+        [[server]]
+        model = { name = "org/harbor" }
+        [server.settings]
+        served_model_name = ["chat", "chat-8b"]
+        enable_lora = true
+        lora_modules = ["sql=/adapters/sql"]
+        """,
+    )
+
+    models = [found.complete(request(name, "n")).identity.model for name in ("chat", "sql", "x")]
+
+    assert models == ["org/harbor", "org/harbor", "x"]
+
+
+def test_served_name_tells_the_server(tmp_path: Path) -> None:
+    found = deployment(
+        tmp_path,
+        """
+        [[server]]
+        name = "short"
+        model = { name = "m" }
+        settings = { served_model_name = ["chat", "both"] }
+        [[server]]
+        name = "long"
+        model = { name = "m" }
+        settings = { served_model_name = ["chat-long", "both"] }
+        """,
+    )
+
+    completed = [found.complete(request(name, "n")) for name in ("chat", "chat-long", "both")]
+
+    assert [r.server for r in completed] == ["short", "long", UNKNOWN]
+    assert [r.identity.model for r in completed] == ["m", "m", "m"]
+
+
 def test_without_adapters_every_request_is_known_to_have_none(tmp_path: Path) -> None:
     found = deployment(tmp_path, "[[server]]\nsettings = { enable_lora = false }\n")
 

@@ -141,7 +141,7 @@ def test_github_leaves_out_what_is_known_or_ignored() -> None:
     text = rendered("github")
 
     assert text.count("title=second-rule") == 1
-    assert "1 questions have no answer: second-rule" in text
+    assert "without an answer: 1 (second-rule)" in text
     assert "third-rule" not in text
     assert text.splitlines()[-1].startswith("::error title=prefixaudit::failed")
 

@@ -89,7 +89,7 @@ def gate(
     from prefixaudit.cli import streams
     from prefixaudit.core.report import RenderOptions
     from prefixaudit.deployment.policy import severity_or_never
-    from prefixaudit.deployment.reading import read_deployments
+    from prefixaudit.deployment.reading import files_of, read_deployments
     from prefixaudit.gate import GateOptions, baseline_text, read_baseline, run_gate
     from prefixaudit.render import gate_renderer
 
@@ -100,7 +100,7 @@ def gate(
     try:
         report = run_gate(
             deployment,
-            deployment_paths=[str(path) for path in deployments],
+            deployment_paths=[str(path) for path in files_of(deployments)],
             log_paths=log or (),
             options=GateOptions(
                 fail_on=None if fail_on is None else severity_or_never(fail_on),
