@@ -38,6 +38,7 @@ _WINDOWS_S: Final = (300.0, 3600.0)
 _NUM_CURVE_POINTS: Final = 40
 _ASSUMED_ANSWER_TOKENS: Final = 128
 _NEAR_CLIFF: Final = 0.8
+_MUCH_EVICTED: Final = 0.1
 
 
 def plan(
@@ -166,7 +167,10 @@ class _Planner:
                 ttft_target_s=options.ttft_p95_s,
                 assumptions=assumptions,
             ),
-            findings=tuple(self._findings(cliffs, capacity, rows)),
+            findings=(
+                *self._evicted(basis.rate(cached) or 0.0, endless, capacity, enough),
+                *self._findings(cliffs, capacity, rows),
+            ),
             assumptions=(*assumptions, *(() if steps is None else steps.assumptions)),
             notes=tuple(self._notes()),
             incomplete=why_incomplete(self.gathered, trace.num_requests),
@@ -252,6 +256,15 @@ class _Planner:
         )
 
     # Words
+
+    def _evicted(self, here: float, endless: float, capacity: int, enough: int) -> Sequence[str]:
+        if endless - here < _MUCH_EVICTED:
+            return ()
+        return (
+            f"this pool of {capacity:,} blocks evicts what is asked for again: "
+            f"{endless - here:.1%} of the prompt tokens would hit in a larger one, all of them "
+            f"from {enough:,} blocks on",
+        )
 
     def _findings(
         self, cliffs: Sequence[Cliff], capacity: int, rows: Sequence[Option]

@@ -21,7 +21,8 @@ import numpy as np
 from prefixaudit.core.trace import BlockTrace, Int32Array, Int64Array
 from prefixaudit.errors import UsageError, unknown_name
 from prefixaudit.plan import policy_kernels
-from prefixaudit.pool.lru import prepare
+from prefixaudit.pool.lru import lookup_limits, prepare
+from prefixaudit.pool.separate import split_nodes
 
 PolicyName: TypeAlias = Literal["lru", "fifo", "lfu", "slru", "belady"]
 
@@ -66,6 +67,8 @@ def hits_by_policy(
     for name in policies:
         if name not in _NUMBERS:
             raise UsageError(unknown_name("policy to plan with", name, _NUMBERS))
+    if "belady" in policies:
+        trace = _cut_at_limits(trace, min_recomputed_tokens)
     replay = prepare(trace, namespaces, min_recomputed_tokens, order)
     num_nodes, num_requests = len(replay.parent), len(replay.ends)
     offsets = np.zeros(num_requests, dtype=np.int64)
@@ -103,6 +106,19 @@ def hits_by_policy(
             )
             found.append(PolicyHits(policy=name, capacity_blocks=capacity, num_hit_blocks=hits))
     return tuple(found)
+
+
+def _cut_at_limits(trace: BlockTrace, min_recomputed_tokens: int) -> BlockTrace:
+    """Return the trace with runs cut where lookups end: blocks of a run have one next use then."""
+    limits = lookup_limits(trace, min_recomputed_tokens)
+    ending = np.flatnonzero((limits > 0) & (limits < trace.num_blocks))
+    node, end = trace.node[ending].astype(np.int64), limits[ending]
+    while len(node):
+        above = trace.tree.depth_blocks[node] >= end
+        if not above.any():
+            break
+        node[above] = trace.tree.parent[node[above]]
+    return split_nodes(trace, node, end - trace.tree.depth_blocks[node])
 
 
 def _next_uses(replay: Any) -> tuple[Int64Array, Int64Array]:

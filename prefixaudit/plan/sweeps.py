@@ -400,8 +400,8 @@ class Sweeper:
             tiers=(tiers, tiers),
             ends=(server.steps.fast,),
         )
-        size = self.basis.trace.block_size
-        return np.maximum(run.num_cached_tokens, 0) + run.num_tier_blocks.sum(axis=1) * size
+        fetched: Int64Array = run.num_tier_blocks.sum(axis=1) * self.basis.trace.block_size
+        return np.maximum(run.num_cached_tokens, 0) + fetched
 
     def _tiers(
         self, choices: Sequence[TierChoice], end: int, block: int, hardware: Hardware

@@ -137,7 +137,7 @@ def _this_pool_in_time(report: PlanReport) -> Iterator[str]:
     yield ""
     yield "THIS POOL, IN TIME (one replica)"
     rows = [
-        [name, seconds(part.p50_s), seconds(part.p95_s), seconds(part.p99_s)]
+        [name, *(seconds(span) or "-" for span in (part.p50_s, part.p95_s, part.p99_s))]
         for name, part in (
             ("time to first token", timed.ttft),
             ("  waiting", timed.queue),
