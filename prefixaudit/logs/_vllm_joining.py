@@ -31,10 +31,10 @@ from prefixaudit.logs._json_lines import RecordError
 from prefixaudit.logs._openai_body import (
     CHAT,
     COMPLETIONS,
+    BodyReader,
     endpoint_of,
     identity_fields,
     num_samples,
-    prompts_of,
     reads_cache,
 )
 from prefixaudit.logs._options import ReadOptions
@@ -302,7 +302,7 @@ class Joiner:
                 return NotReplayable(kind="truncated-prompt", reason=reason)
             return RawText(text=text, add_special_tokens=not held.is_chat)
         if body is not None and endpoint is not None:
-            prompts = prompts_of(body, endpoint)
+            prompts = BodyReader().prompts_of(body, endpoint)
             place = int((_KIND.match(held.request_id) or [0, 0, 0, 0])[3] or 0)
             return prompts[place] if 0 < place < len(prompts) else prompts[0]
         if limit is not None:
