@@ -11,6 +11,7 @@ import prefixaudit
 from prefixaudit.analysis import figures
 from prefixaudit.analysis.gathering import Compared, Gathered, choose_block_size
 from prefixaudit.analysis.notes import notes_for
+from prefixaudit.analysis.reporting_servers import reported_of
 from prefixaudit.analysis.simulating import lookups_at, simulate
 from prefixaudit.core.identity import CONTENT_FIELDS
 from prefixaudit.core.pool import HitRates, Lookups
@@ -148,6 +149,14 @@ def full_report(
             by_ids=gathered.trace_blocks,
         )
 
+    reported_facts = reported_of(
+        gathered,
+        deployment,
+        trace=trace,
+        simulated=simulated,
+        log=None if auditing is None else auditing.log,
+        capacity_blocks=capacity_blocks,
+    )
     compared = Compared()
     for replayed, reported in zip(
         simulated.lookups.num_cached_tokens.tolist(), gathered.reported_cached_tokens, strict=True
@@ -210,6 +219,7 @@ def full_report(
         else auditing.report(
             own=None if own_trace is None else (simulated.curve, simulated.lookups),
             endless=simulated.endless_lookups,
+            reported=reported_facts,
             saved_flops=None
             if model is None
             else lambda tokens: float(saved_flops(model, tokens).sum()),
@@ -232,6 +242,7 @@ def full_report(
             prefill_flops=per_request,
             has_pools_of_servers=own_trace is not None and len(deployment.servers) > 1,
         ),
+        reported=reported_facts,
     )
 
 
@@ -442,4 +453,7 @@ def empty_report(
             ),
         ),
         incomplete=why_incomplete(gathered, 0),
+        reported=reported_of(
+            gathered, deployment, trace=None, simulated=None, log=None, capacity_blocks=None
+        ),
     )

@@ -40,6 +40,7 @@ from prefixaudit.core.identity import ISOLATION_FIELDS
 from prefixaudit.core.pool import HitCurve, Lookups
 from prefixaudit.core.prompt import Prompt
 from prefixaudit.core.report import AuditReport, IsolationRow, TierFigures, TierRows
+from prefixaudit.core.reported import ReportedFacts
 from prefixaudit.core.request import ChatMessages, RawText, Request, Skipped, Source, TokenArray
 from prefixaudit.core.trace import BlockTrace, Int64Array
 from prefixaudit.deployment import Deployment
@@ -117,6 +118,11 @@ class Auditing:
         )
 
     @property
+    def log(self) -> AuditLog | None:
+        """Return the log as the audit needs it, None before `finish`."""
+        return self._log
+
+    @property
     def own_trace(self) -> BlockTrace | None:
         """Return the log's trace under the key of the engine's own pool; None without one.
 
@@ -156,6 +162,7 @@ class Auditing:
         *,
         own: tuple[HitCurve, Lookups] | None,
         endless: Lookups,
+        reported: ReportedFacts | None = None,
         saved_flops: Callable[[Int64Array], float] | None,
         pool: PoolReplay | None = None,
     ) -> AuditReport:
@@ -163,6 +170,7 @@ class Auditing:
 
         own          curve and hits of the engine's own pool, simulated on `own_trace`
         endless      the hits of an endless one
+        reported     what servers reported, beside the replay
         saved_flops  FLOPs that the cached tokens of all requests (int64 [requests]) spare
         pool         replays a separated trace in the engine's own pool
         """
@@ -202,6 +210,7 @@ class Auditing:
             has_tenants=has_tenants(self._deployment),
             replays=tuple(replays),
             figures=figures_of(replays),
+            reported=reported,
         )
         local = next((r for r in replays if r.tier is own_tier), None)
         return AuditReport(

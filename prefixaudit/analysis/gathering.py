@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from prefixaudit.analysis.reporting_servers import UsageRows
 from prefixaudit.chain import TraceBuilder
 from prefixaudit.core.prompt import Prompt
+from prefixaudit.core.reading import EngineReading
 from prefixaudit.core.report import Agreement, ReadFile
+from prefixaudit.core.reported import UsageColumns
 from prefixaudit.core.request import BlockHashes, Request, Skipped, TokenIds
 from prefixaudit.core.trace import BlockTrace
 from prefixaudit.core.unknown import UNKNOWN
@@ -120,6 +123,8 @@ class Gathered:
     num_without_answer: int
     num_answers_by_length_only: int
     num_approximate: int
+    usage: UsageColumns | None = None
+    readings: tuple[EngineReading, ...] = ()
 
 
 class _Remembered:
@@ -192,12 +197,14 @@ def gather(
     )
     skipped: list[Skipped] = []
     reported_cached = array("q")
+    usage_rows = UsageRows()
     lengths = Compared()
     num_tokens = num_with_answer = num_by_length = num_approximate = num_requests = 0
 
     def skip(item: Skipped, request: Request | None) -> None:
         if request is not None:
             rows.skipped_request_ids[len(rows)] = request.request_id
+            usage_rows.add(request, len(rows), -1)
         rows.add(item, -1 - len(skipped))
         skipped.append(item)
 
@@ -225,6 +232,7 @@ def gather(
             auditing.add(prompt, len(rows))
         if reasons is not None:
             reasons.add(prompt)
+        usage_rows.add(request, len(rows), num_requests)
         rows.add(request, num_requests)
         num_requests += 1
         num_tokens += prompt.num_prompt_tokens
@@ -264,6 +272,8 @@ def gather(
         num_without_answer=num_requests - num_with_answer,
         num_answers_by_length_only=num_by_length,
         num_approximate=num_approximate,
+        usage=usage_rows.columns(),
+        readings=stream.readings,
     )
 
 

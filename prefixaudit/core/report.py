@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from prefixaudit.core.finding import Finding
 from prefixaudit.core.pool import Lookups
+from prefixaudit.core.reported import ReportedFacts
 from prefixaudit.core.request import Skipped
 from prefixaudit.core.trace import Float64Array, Int64Array
 from prefixaudit.core.why import WhyFacts
@@ -319,6 +320,7 @@ class AuditReport:
 class Report:
     """The result of `analyse`.
 
+    `reported` is what servers said of their caches; None where the log has nothing of it.
     `notes` are sentences about how figures were made and what they can't say; `incomplete` says why
     the audit has no answer (exit code 3), None where it has one.
     """
@@ -345,6 +347,7 @@ class Report:
     incomplete: str | None = None
     audit: AuditReport | None = None
     why: WhyFacts | None = None
+    reported: ReportedFacts | None = None
 
     @property
     def exit_code(self) -> int:
