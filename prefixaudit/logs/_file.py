@@ -39,6 +39,7 @@ class LogFile:
 
     path             as the user gave it, `<stdin>` for standard input
     format_name      None until it was recognised, or where the file is empty
+    head             the first bytes of its content, by which binary formats are known
     encoding         utf-8, utf-8-sig (with a byte order mark), utf-16-le or utf-16-be
     compression      gzip, zstd or None
     num_bytes        size on disk; None where it isn't known (pipes)
@@ -64,6 +65,7 @@ class LogFile:
         self.options = options
         self.path = "<stdin>" if name == STDIN else name
         self.format_name: str | None = None
+        self.head = b""
         self.encoding = "utf-8"
         self.compression: str | None = None
         self.num_bytes: int | None = None
@@ -123,6 +125,7 @@ class LogFile:
             return None
         twin = LogFile(self.name, self.options)
         twin.format_name, twin.layout, twin.memory = self.format_name, self.layout, self.memory
+        twin.head = self.head
         return twin
 
     def _blocks(self) -> Blocks:

@@ -197,7 +197,8 @@ def _opened(
             f"{file.path}: a pickle file, which is never loaded: that could run any code",
             hint="let the server log its requests as JSON, or convert the dump where it is trusted",
         )
-    name = options.log_format or recognise(sample)
+    file.head = sample.head
+    name = options.log_format or ("mapped" if options.field_map else recognise(sample))
     file.format_name = name
     log_format = wanted or LOG_FORMATS[name]
     file.looks_back = log_format.looks_back(sample)
