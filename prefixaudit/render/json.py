@@ -13,6 +13,7 @@ import orjson
 from prefixaudit.core.finding import Finding
 from prefixaudit.core.report import AuditReport, Hits, Renderer, RenderOptions, Report
 from prefixaudit.render._gate_json import render_gate
+from prefixaudit.render._reported import reported_values
 from prefixaudit.render._why import why_values
 
 SCHEMA_VERSION = 1
@@ -84,6 +85,7 @@ def as_values(report: Report) -> dict[str, Any]:
         "reported": {
             "num_prompt_tokens": _or_none(report.prompt_agreement),
             "num_cached_tokens": _or_none(report.cached_agreement),
+            **reported_values(report.reported),
         },
         "generated": asdict(report.generated),
         "unknown_fields": [asdict(field) for field in report.unknown_fields],

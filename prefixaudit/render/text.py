@@ -26,6 +26,7 @@ from prefixaudit.render._audit import (
 )
 from prefixaudit.render._gate_text import render_gate
 from prefixaudit.render._plot import Mark, plot_curve
+from prefixaudit.render._reported import reported_lines
 from prefixaudit.render._why import cause_lines, waterfall_lines
 
 _GIB = 2**30
@@ -52,8 +53,14 @@ class _Text:
         if self.report.incomplete is not None:
             yield ""
             yield from self._wrapped(f"INCOMPLETE  {printable(self.report.incomplete)}", indent=12)
+        reported = self.report.reported
+        is_trusted = reported is None or reported.trust is None or reported.trust.is_trusted
+        if not (is_trusted and self.report.log.num_requests):
+            yield from self._reported()
         if self.report.log.num_requests:
             yield from self._reuse()
+            if is_trusted:
+                yield from self._reported()
             yield from self._hit_lengths()
             yield from self._why()
             yield from self._curve()
@@ -175,6 +182,16 @@ class _Text:
                 f"{reported.num_more:,} more, {reported.num_less:,} less)",
                 indent=2,
             )
+
+    def _reported(self) -> Iterator[str]:
+        facts = self.report.reported
+        if facts is None:
+            return
+        lines = reported_lines(facts)
+        yield ""
+        yield f"{self._bold('REPORTED')}  {next(lines)[1]}"
+        for indent, line in lines:
+            yield from self._wrapped(line, indent=indent)
 
     def _safe_row(self, row: Callable[[str, list[str], str], str], has_pool: bool) -> Iterator[str]:
         audit, total = self.report.audit, self.report.num_prompt_tokens
