@@ -105,12 +105,9 @@ def _prompts(
     reasons: Reasons,
     wanted: Sequence[str],
 ) -> Iterator[Prompt]:
-    from prefixaudit.logs import ReadOptions, read_logs
+    from prefixaudit.logs import read_logs
 
-    read_options = ReadOptions(
-        log_format=options.log_format, trace_block_size=options.trace_block_size
-    )
-    for item in read_logs([path], read_options):
+    for item in read_logs([path], options.read_options()):
         if not isinstance(item, Request):
             continue
         request = deployment.complete(item)

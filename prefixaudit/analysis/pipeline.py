@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -33,6 +33,7 @@ from prefixaudit.prompts import (
 if TYPE_CHECKING:
     from prefixaudit.analysis.auditing import Auditing
     from prefixaudit.analysis.reasons import Reasons
+    from prefixaudit.logs import ReadOptions
 
 # A process takes about a second to start and replays a few megabytes a second.
 _BYTES_WORTH_A_PROCESS: Final = 32 << 20
@@ -43,6 +44,7 @@ class AnalysisOptions:
     """How a log is read and replayed.
 
     `trace_block_size` is the size in tokens of a trace's blocks, None: found from its records.
+    `year`, `max_log_len` and `field_map` are those of ReadOptions.
     `jobs` None is as many processes as the log is worth, at most all cores. `audit` False leaves
     the audit out; `rule_folders` hold rules beside the own ones. `why` False leaves out where
     tokens go; `what_if` replays the log again for each cause that can be repaired.
@@ -50,12 +52,27 @@ class AnalysisOptions:
 
     log_format: str | None = None
     trace_block_size: int | None = None
+    year: int | None = None
+    max_log_len: int | None = None
+    field_map: Mapping[str, str] = field(default_factory=dict)
     cache_generated: Literal["auto", "on", "off"] = "auto"
     jobs: int | None = None
     audit: bool = True
     rule_folders: tuple[Path, ...] = ()
     why: bool = True
     what_if: bool = False
+
+    def read_options(self) -> ReadOptions:
+        """Return how logs are read."""
+        from prefixaudit.logs import ReadOptions
+
+        return ReadOptions(
+            log_format=self.log_format,
+            trace_block_size=self.trace_block_size,
+            year=self.year,
+            max_log_len=self.max_log_len,
+            field_map=self.field_map,
+        )
 
 
 class Quiet:
@@ -148,15 +165,12 @@ def gather_logs(
 
     Raises UsageError, ConfigurationError and IncompleteError as `analyse` does.
     """
-    from prefixaudit.logs import ReadOptions, read_logs
+    from prefixaudit.logs import read_logs
 
     if len(paths) == 1 and options.log_format is None and _is_trace_file(Path(paths[0])):
         return from_trace_file(Path(paths[0]))
     caches_answers = generated_setting(options, deployment) != "off"
-    read_options = ReadOptions(
-        log_format=options.log_format, trace_block_size=options.trace_block_size
-    )
-    stream = read_logs(paths, read_options)
+    stream = read_logs(paths, options.read_options())
     replay_options = replay_options_for(deployment, encode_generated=caches_answers)
 
     def replay(items: Iterable[Request | Skipped]) -> ReplayRun | IdReplay:

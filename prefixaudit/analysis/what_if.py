@@ -117,11 +117,9 @@ class _Again:
 
     def trace(self, repair: Repair) -> BlockTrace:
         """Return the trace of the repaired log: the requests of the first one, in their order."""
-        from prefixaudit.logs import ReadOptions, read_logs
+        from prefixaudit.logs import read_logs
 
-        read_options = ReadOptions(
-            log_format=self._options.log_format, trace_block_size=self._options.trace_block_size
-        )
+        read_options = self._options.read_options()
         builder = TraceBuilder(
             block_size=self._original.block_size, cache_generated=self._reasons.cache_generated
         )

@@ -7,6 +7,8 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
+from prefixaudit.errors import UsageError
+
 Colour: TypeAlias = Literal["auto", "always", "never"]
 OnOffAuto: TypeAlias = Literal["auto", "on", "off"]
 
@@ -77,6 +79,34 @@ TraceBlockSizeOption = Annotated[
         help="Tokens that a block id of a trace stands for; default: found from its records.",
     ),
 ]
+YearOption = Annotated[
+    int | None,
+    typer.Option(
+        "--year",
+        metavar="YYYY",
+        min=1970,
+        max=9999,
+        help="Year of the log's first line, where its times have none (vLLM's text log).",
+    ),
+]
+MaxLogLenOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-log-len",
+        metavar="N",
+        min=1,
+        help="Where the vLLM server cut logged prompts; default: what its log says or shows of it.",
+    ),
+]
+MapOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        metavar="FIELD=COLUMN",
+        help="Read the log as a table: the column (dots go into objects) that holds a field.",
+        show_default=False,
+    ),
+]
 FormatOption = Annotated[
     str,
     typer.Option("--format", "-f", metavar="NAME", help="Output format: text, json."),
@@ -105,3 +135,14 @@ CacheGeneratedOption = Annotated[
 ColourOption = Annotated[
     Colour, typer.Option("--color", help="Colour; default: on a terminal, unless NO_COLOR is set.")
 ]
+
+
+def field_map(pairs: list[str] | None) -> dict[str, str]:
+    """Return what `--map` says. Raises UsageError for something else than FIELD=COLUMN."""
+    found: dict[str, str] = {}
+    for pair in pairs or []:
+        name, equals, column = pair.partition("=")
+        if not (name and equals and column):
+            raise UsageError(f"--map {pair}: FIELD=COLUMN was expected")
+        found[name] = column
+    return found

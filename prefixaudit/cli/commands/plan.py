@@ -20,6 +20,9 @@ def plan(
     capacity_gib: options.CapacityGibOption = None,
     log_format: options.LogFormatOption = None,
     trace_block_size: options.TraceBlockSizeOption = None,
+    year: options.YearOption = None,
+    max_log_len: options.MaxLogLenOption = None,
+    field_map: options.MapOption = None,
     chat_template: options.ChatTemplateOption = None,
     cache_generated: options.CacheGeneratedOption = "auto",
     capacities: Annotated[
@@ -212,6 +215,9 @@ def plan(
     reading = AnalysisOptions(
         log_format=log_format,
         trace_block_size=trace_block_size,
+        year=year,
+        max_log_len=max_log_len,
+        field_map=options.field_map(field_map),
         cache_generated=cache_generated,
         jobs=jobs,
     )
