@@ -291,11 +291,8 @@ def serve(  # type: ignore[no-untyped-def]
                 step += 1
             fetched = 0
             if num_tiers > 0 and not drops_last_block:
-                while (
-                    hit + fetched < limit
-                    and holder[keys[hit + fetched]] == 0
-                    and tier_of[keys[hit + fetched]] >= 0
-                ):
+                # A store below doesn't know what the pool holds behind its first gap.
+                while hit + fetched < limit and tier_of[keys[hit + fetched]] >= 0:
                     fetched += 1
                 if fetched < tier_min_blocks:
                     fetched = 0
