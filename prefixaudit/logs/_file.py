@@ -50,6 +50,7 @@ class LogFile:
     notes            what a reader of the result has to know, a sentence each: times without a year
     num_repaired     by kind; `repairs` lists the first of them
     trace_block_size tokens a hash id, for traces
+    claims           how surely formats claim the file, the surest first; empty where one was named
     readings         what an engine said of its cache between the records; they are no records.
                      Of very many, every second one is kept
     pool_readings    what it said of its pool at start-up
@@ -76,6 +77,7 @@ class LogFile:
         self.num_repaired: Counter[str] = Counter()
         self.repairs: list[Repair] = []
         self.trace_block_size: int | None = None
+        self.claims: dict[str, float] = {}
         self.readings: list[EngineReading] = []
         self.pool_readings: list[PoolReading] = []
         self.layout: Literal["lines", "document"] = "lines"

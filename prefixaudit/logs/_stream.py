@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
@@ -198,30 +198,36 @@ def _opened(
             hint="let the server log its requests as JSON, or convert the dump where it is trusted",
         )
     file.head = sample.head
-    name = options.log_format or ("mapped" if options.field_map else recognise(sample))
+    name = options.log_format or ("mapped" if options.field_map else "")
+    if not name:
+        file.claims = claims_of(sample)
+        name = recognise(sample, file.claims)
     file.format_name = name
     log_format = wanted or LOG_FORMATS[name]
     file.looks_back = log_format.looks_back(sample)
     return file, log_format
 
 
-def recognise(sample: Sample) -> str:
+def claims_of(sample: Sample) -> dict[str, float]:
+    """Return how surely each format claims the sample, the surest first; 0 is left out."""
+    claims = {name: log_format.recognise(sample) for name, log_format in LOG_FORMATS.items()}
+    ordered = sorted(claims.items(), key=lambda item: -item[1])
+    return {name: confidence for name, confidence in ordered if confidence > 0}
+
+
+def recognise(sample: Sample, claims: Mapping[str, float] | None = None) -> str:
     """Return the name of the format that claims the sample most surely.
 
     Raises IncompleteError, naming the file and the known formats, where none does.
     """
-    best, best_confidence = "", 0.0
-    for name, log_format in LOG_FORMATS.items():
-        confidence = log_format.recognise(sample)
-        if confidence > best_confidence:
-            best, best_confidence = name, confidence
-    if not best:
+    claims = claims_of(sample) if claims is None else claims
+    if not claims:
         raise IncompleteError(
             f"{sample.path}: no log format recognises the file ({len(sample.lines)} lines looked "
             f"at, {len(sample.records)} of them JSON); known formats: {', '.join(LOG_FORMATS)}",
             hint="name the format with --log-format",
         )
-    return best
+    return next(iter(claims))
 
 
 def _sample(file: LogFile) -> tuple[Sample, bool]:
