@@ -1,7 +1,7 @@
 """What the audit notes of each request while the log is read: its server, its public beginning.
 
-Prompts go by once. A tier whose blocks are of another size, or whose key has no media, gets a
-trace of its own.
+Prompts go by once. A tier whose blocks are of another size, or whose key holds media in
+another form, gets a trace of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from prefixaudit.audit.facts import servers_of
+from prefixaudit.audit.media import MediaForm, media_as, media_form_of
 from prefixaudit.chain import TraceBuilder
 from prefixaudit.core.audit import AuditLog, TierFacts
 from prefixaudit.core.prompt import Prompt
@@ -50,10 +51,12 @@ class AuditGatherer:
         self._builders = [
             TraceBuilder(block_size=size, cache_generated=cache_generated) for size in sizes
         ]
-        blind = sorted({tier.block_size for tier in tiers if not tier.tier.media_in_key})
-        self._blind = [
-            TraceBuilder(block_size=size, cache_generated=cache_generated) for size in blind
-        ]
+        forms = {(media_form_of(tier.tier), tier.block_size) for tier in tiers}
+        self._media_builders: dict[tuple[MediaForm, int], TraceBuilder] = {
+            (form, size): TraceBuilder(block_size=size, cache_generated=cache_generated)
+            for form, size in sorted(forms)
+            if form != "full"
+        }
         self._has_media = False
         self._server = array("i")
         self._public = array("q")
@@ -65,17 +68,16 @@ class AuditGatherer:
         self._server.append(number)
         if isinstance(prompt.tokens, BlockHashes):
             # Ids of blocks can't be read in blocks of another size, nor without their media.
-            self._builders, self._blind = [], []
+            self._builders, self._media_builders = [], {}
             self._public.append(0)
             return
         self._public.append(self._public_length(prompt.tokens))
         for builder in self._builders:
             builder.add(prompt, index)
-        if self._blind:
-            self._has_media = self._has_media or bool(prompt.media)
-            bare = replace(prompt, media=()) if prompt.media else prompt
-            for builder in self._blind:
-                builder.add(bare, index)
+        self._has_media = self._has_media or bool(prompt.media)
+        for (form, size), builder in self._media_builders.items():
+            media = media_as(form, prompt.media, block_size=size) if prompt.media else ()
+            builder.add(replace(prompt, media=media) if prompt.media else prompt, index)
 
     def _public_length(self, tokens: TokenArray) -> int:
         longest = 0
@@ -90,7 +92,7 @@ class AuditGatherer:
     ) -> AuditLog:
         """Return the log, given the main trace and where its requests stand (path, line)."""
         if not self._server:  # a trace that was read back: its prompts never went by
-            self._builders, self._blind = [], []
+            self._builders, self._media_builders = [], {}
             self._server = array("i", [self._unnamed]) * trace.num_requests
             self._public = array("q", [0]) * trace.num_requests
         server = np.array(self._server, dtype=np.int32)
@@ -115,9 +117,7 @@ class AuditGatherer:
             )
         return AuditLog(
             traces=traces,
-            traces_without_media=tuple(builder.finish() for builder in self._blind)
-            if self._has_media
-            else (),
+            media_traces=self._media_traces(),
             server=server,
             epoch=epoch,
             store_epoch=store_epoch,
@@ -127,6 +127,13 @@ class AuditGatherer:
             path=path,
             line=line,
         )
+
+    def _media_traces(self) -> dict[str, tuple[BlockTrace, ...]]:
+        traces: dict[str, tuple[BlockTrace, ...]] = {}
+        if self._has_media:
+            for (form, _), builder in self._media_builders.items():
+                traces[form] = (*traces.get(form, ()), builder.finish())
+        return traces
 
 
 def _empties_on_update(deployment: Deployment, server: str) -> bool:

@@ -19,6 +19,8 @@ from prefixaudit.core.unknown import UNKNOWN
 Form: TypeAlias = tuple[object, ...]
 _EVERYWHERE: Final[tuple[Placement, ...]] = ("all-blocks", "namespace")
 _ISOLATION: Final = ("tenant", "trust_domain", "cache_salt", "extra_key")
+# How a log's own number of an adapter's load stands in its revision.
+ADAPTER_NUMBER: Final = "int_id="
 _ADAPTER_FIELDS: Final = ("lora_name", "lora_revision", "lora_path")
 
 
@@ -37,6 +39,8 @@ def written_key(tier: Tier, identities: tuple[Identity, ...]) -> WrittenKey:
     """Return the namespaces that a tier's key gives the identities; media are in the tree."""
     table = table_of(identities)
     fields = [part.field for part in tier.key if part.field != MEDIA]
+    if keys_adapter_number(tier):
+        fields.append("lora_revision")
     first = table.number(fields, lambda identity: _written(tier, identity, is_first=True))
     rest = table.number(
         fields,
@@ -62,8 +66,25 @@ def _written(tier: Tier, identity: Identity, *, is_first: bool) -> Form:
         if len(fields) > 1 and (is_first or ambiguity.blocks == "all-blocks"):
             entering = [name for name in entering if name not in fields]
             form.append(_ambiguous(ambiguity, fields, identity))
-    form += [(name, value_of(identity, name)) for name in entering]
+    for name in entering:
+        value: object = value_of(identity, name)
+        if name == "lora_name" and keys_adapter_number(tier):
+            value = _adapter_number(identity)
+        form.append((name, value))
     return tuple(form)
+
+
+def keys_adapter_number(tier: Tier) -> bool:
+    """Say whether a key holds an adapter's number, by order of loads (vLLM up to 0.11.0)."""
+    return tier.hash is not None and tier.hash.forms.get("lora") == "number"
+
+
+def _adapter_number(identity: Identity) -> object:
+    """Return the number that the log gives an adapter, else its name: one load, one number."""
+    revision = identity.lora_revision
+    if isinstance(revision, str) and revision.startswith(ADAPTER_NUMBER):
+        return revision
+    return identity.lora_name
 
 
 def _ambiguous(ambiguity: Ambiguity, fields: list[str], identity: Identity) -> object:

@@ -18,7 +18,13 @@ from numpy.typing import NDArray
 
 from prefixaudit.audit.hash_roots import root_of
 from prefixaudit.audit.identities import table_of
-from prefixaudit.audit.keys import content_numbers, isolation_numbers, written_key
+from prefixaudit.audit.keys import (
+    content_numbers,
+    isolation_numbers,
+    keys_adapter_number,
+    written_key,
+)
+from prefixaudit.audit.media import media_form_of
 from prefixaudit.audit.public import public_nodes
 from prefixaudit.audit.sharing import rows_of, sharing_of
 from prefixaudit.core.audit import (
@@ -64,13 +70,13 @@ def replay_tiers(
 
 def can_replay(log: AuditLog, tier: TierFacts) -> bool:
     """Say whether the log can be read in a tier's blocks, and has requests."""
-    trace = log.trace(tier.block_size, with_media=tier.tier.media_in_key)
+    trace = log.trace(tier.block_size, media_form_of(tier.tier))
     return trace is not None and trace.num_requests > 0
 
 
 def trace_for(log: AuditLog, tier: TierFacts) -> BlockTrace:
-    """Return the trace in a tier's blocks, with media where its key has them."""
-    trace = log.trace(tier.block_size, with_media=tier.tier.media_in_key)
+    """Return the trace in a tier's blocks, with media as its key has them."""
+    trace = log.trace(tier.block_size, media_form_of(tier.tier))
     assert trace is not None, "the caller asked can_replay"
     return trace
 
@@ -92,7 +98,7 @@ def replay_tier(
     trace = trace_for(log, tier)
     keys = tier_keys(log, trace, servers, tier) if keys is None else keys
     with_media = log.trace(tier.block_size)
-    assert with_media is not None, "a trace without media has one with media beside it"
+    assert with_media is not None, "each size has a trace with media"
     members = pool_members(log, servers, tier)
     curve, lookups = _pooled(separate_by_key(trace, keys), tier, members) if own is None else own
     if trace is with_media and is_complete(trace, keys):
@@ -124,7 +130,7 @@ def sharing_with(
     trace = replay.trace
     if MEDIA in fields:
         with_media = log.trace(tier.block_size)
-        assert with_media is not None, "a trace without media has one with media beside it"
+        assert with_media is not None, "each size has a trace with media"
         trace = with_media
     keys = tier_keys(log, trace, servers, tier)
     first, rest = keys.first, keys.rest
@@ -144,7 +150,7 @@ def safe_hits(
     """Return the safely cached tokens of each request (int64) in a tier of another capacity."""
     keys = tier_keys(log, trace_for(log, tier), servers, tier)
     with_media = log.trace(tier.block_size)
-    assert with_media is not None, "a trace without media has one with media beside it"
+    assert with_media is not None, "each size has a trace with media"
     _, lookups = _pooled(
         separate_safely(log, with_media, keys),
         replace(tier, capacity_blocks=capacity_blocks),
@@ -175,7 +181,8 @@ def _sharing(
         public_tokens=log.public_tokens,
         constant_fields=process - log.changed_fields,
         is_same_process=is_same_process,
-        key_fields=frozenset(tier.tier.key_fields),
+        key_fields=frozenset(tier.tier.key_fields)
+        - ({"lora_name"} if keys_adapter_number(tier.tier) else set()),
         media_trace=None if trace is with_media else with_media,
     )
 

@@ -73,8 +73,8 @@ class AuditLog:
     """A log as the audit needs it: the same requests, in the same order, in every trace.
 
     traces         one for each block size that a tier has, media in the chain
-    traces_without_media  the same with tokens alone in the chain; empty where no request of the
-                   log has media
+    media_traces   the same with media as some tier's key holds them, by the name of that form (see
+                   audit/media.py); empty where no request of the log has media
     server         int32 [requests]  position in the deployment's servers, -1 where unknown
     epoch          int32 [requests]  number of times that the request's server had emptied its
                    pool before
@@ -86,7 +86,7 @@ class AuditLog:
     """
 
     traces: tuple[BlockTrace, ...]
-    traces_without_media: tuple[BlockTrace, ...]
+    media_traces: Mapping[str, tuple[BlockTrace, ...]]
     server: Int32Array
     epoch: Int32Array
     store_epoch: Int32Array
@@ -96,11 +96,9 @@ class AuditLog:
     path: Int32Array
     line: Int64Array
 
-    def trace(self, block_size: int, *, with_media: bool = True) -> BlockTrace | None:
+    def trace(self, block_size: int, media_form: str = "full") -> BlockTrace | None:
         """Return the trace in blocks of a size; None where the log can't be read in them."""
-        traces = self.traces
-        if not with_media and self.traces_without_media:
-            traces = self.traces_without_media
+        traces = self.media_traces.get(media_form, self.traces)
         return next((trace for trace in traces if trace.block_size == block_size), None)
 
     def source(self, position: int) -> str:

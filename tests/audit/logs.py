@@ -111,7 +111,7 @@ def audit_log(requests: Sequence[SmallRequest]) -> AuditLog:
     has_media = any(request.media for request in requests)
     return AuditLog(
         traces=(with_media.finish(),),
-        traces_without_media=(without.finish(),) if has_media else (),
+        media_traces={"none": (without.finish(),)} if has_media else {},
         server=np.zeros(count, dtype=np.int32),
         epoch=np.zeros(count, dtype=np.int32),
         store_epoch=np.zeros(count, dtype=np.int32),

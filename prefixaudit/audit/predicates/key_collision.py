@@ -25,7 +25,8 @@ def _observe(subject: AuditSubject, params: Mapping[str, Any]) -> Iterator[Obser
         if tier.tier.kind == "router-index":
             continue
         wanted = params.get("fields", IDENTITY_FIELDS)
-        mask = np.uint32(mask_of(set(tier.tier.key_fields) & set(wanted)))
+        ambiguous = {name for entry in tier.tier.ambiguities for name in entry.fields}
+        mask = np.uint32(mask_of(ambiguous & set(tier.tier.key_fields) & set(wanted)))
         rows = np.flatnonzero((sharing.differing & mask) != 0)
         if not len(rows):
             continue
