@@ -109,6 +109,19 @@ def takes_server_options(words: Sequence[Word]) -> bool:
     return bool(names & _SERVER_OPTIONS)
 
 
+def is_further_rank(words: Sequence[Word]) -> bool:
+    """Say whether a server's words make it a rank of one that another process leads."""
+    texts = [word.text or "" for word in words]
+    rank = ""
+    for place, text in enumerate(texts):
+        option, separator, value = text.partition("=")
+        if option == "--headless":
+            return True
+        if option in ("--node-rank", "--node_rank"):
+            rank = value if separator else "".join(texts[place + 1 : place + 2])
+    return rank.isdecimal() and int(rank) > 0
+
+
 def image_versions(image: str | None) -> dict[str, str]:
     """Return the version that a known image's tag gives its engine."""
     facts = known_image(image)

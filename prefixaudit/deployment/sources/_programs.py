@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from prefixaudit.deployment.sources._process import (
     Process,
+    is_further_rank,
     processes_of,
     program,
     takes_server_options,
@@ -31,6 +32,8 @@ def sketch_of(processes: Iterable[Process], attachments: Attachments) -> Sketch:
             continue
         kind, words = found
         reader = _READERS.get(kind)
+        if reader is not None and is_further_rank(words):
+            continue  # a part of a server that is described elsewhere
         if reader is not None:
             number = names[process.name] = names.get(process.name, 0) + 1
             if number > 1:

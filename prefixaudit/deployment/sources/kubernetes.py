@@ -7,6 +7,7 @@ maps outside of the file stay unknown; those of ConfigMaps in it are read.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -36,6 +37,8 @@ from prefixaudit.deployment.sources._yaml import (
 
 _REFERENCE: Final = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 _MAX_DEPTH: Final = 12
+# Keys between a pod's name and its spec.
+_WRAPPERS: Final = frozenset(("spec", "template", "extraPodSpec", "podSpec"))
 
 
 def recognises(file: SourceFile) -> bool:
@@ -95,11 +98,13 @@ def _containers(
 ) -> Iterator[Process]:
     """Yield the main containers of every pod spec in an object."""
     specs = list(_pod_specs(item.get("spec"), 0))
+    counts = Counter(key for key, _ in specs)
     replicas = item["spec"].get("replicas") if isinstance(item.get("spec"), Mapping) else None
-    for number, spec in enumerate(specs):
-        containers = [c for c in spec["containers"] if isinstance(c, Mapping)]
-        for entry in containers:
-            name = _name(item) if len(specs) == 1 else f"{_name(item)}-{number + 1}"
+    for number, (key, containers) in enumerate(specs, start=1):
+        name = _name(item)
+        if len(specs) > 1:
+            name += f"-{key}" if counts[key] == 1 else f"-{number}"
+        for entry in (c for c in containers if isinstance(c, Mapping)):
             image = entry.get("image") if isinstance(entry.get("image"), str) else None
             environment, complete = _environment(entry, maps)
             line = line_of(entry)
@@ -118,18 +123,29 @@ def _containers(
             yield container(base, entrypoint=command, arguments=arguments or ())
 
 
-def _pod_specs(value: object, depth: int) -> Iterator[Mapping[str, Any]]:
+def _pod_specs(value: object, depth: int, key: str = "") -> Iterator[tuple[str, list[Any]]]:
+    """Yield the containers of each pod spec, with the key that it lies under.
+
+    Workers beside a leader are ranks of the leader's server (LeaderWorkerSet); a `mainContainer` is
+    a pod's own (DynamoGraphDeployment).
+    """
     if depth > _MAX_DEPTH:
         return
     if isinstance(value, Mapping):
         if isinstance(value.get("containers"), list):
-            yield value
+            yield key, value["containers"]
             return
-        for inner in value.values():
-            yield from _pod_specs(inner, depth + 1)
+        if isinstance(value.get("mainContainer"), Mapping):
+            yield key, [value["mainContainer"]]
+            return
+        has_leader = isinstance(value.get("leaderTemplate"), Mapping)
+        for name, inner in value.items():
+            if not (has_leader and name == "workerTemplate"):
+                passes = name in _WRAPPERS and key
+                yield from _pod_specs(inner, depth + 1, key if passes else name)
     elif isinstance(value, list):
         for inner in value:
-            yield from _pod_specs(inner, depth + 1)
+            yield from _pod_specs(inner, depth + 1, key)
 
 
 def _environment(

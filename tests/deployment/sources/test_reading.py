@@ -236,6 +236,58 @@ def test_command_of_a_script_stands_at_its_line(tmp_path: Path) -> None:
     assert (server.location and server.location.line) == 4
 
 
+WORKERS = """
+apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+metadata: {name: big}
+spec:
+  leaderWorkerTemplate:
+    size: 2
+    leaderTemplate: {spec: {containers: [{image: 'lmsysorg/sglang:v0.5.9', command: &c
+      [python3, -m, sglang.launch_server, --model-path, m, --nnodes=2, '--node-rank=$(RANK)']}]}}
+    workerTemplate: {spec: {containers: [{image: 'lmsysorg/sglang:v0.5.9', command: *c}]}}
+"""
+GRAPH = """
+apiVersion: nvidia.com/v1alpha1
+kind: DynamoGraphDeployment
+metadata: {name: graph}
+spec:
+  services:
+    Frontend:
+      extraPodSpec:
+        mainContainer: {image: 'nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.6.1',
+          command: [python3, -m, dynamo.frontend], args: [--router-mode, kv]}
+    Worker:
+      extraPodSpec:
+        mainContainer: {image: 'nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.6.1',
+          command: [python3, -m, dynamo.vllm], args: [--model, m]}
+"""
+
+
+def test_workers_are_ranks_of_their_leader(tmp_path: Path) -> None:
+    assert only_server(read(tmp_path, w__yaml=WORKERS)).name == "big"
+
+
+@pytest.mark.parametrize("option", ["--headless", "--node-rank 1", "--node-rank=2"])
+def test_further_rank_is_no_server_of_its_own(tmp_path: Path, option: str) -> None:
+    first = "vllm serve m\n" if option == "--headless" else "sglang serve m --node-rank 0\n"
+
+    assert len(read(tmp_path, s__sh=f"{first}{first.strip()} {option}\n").servers) == 1
+
+
+def test_graph_of_a_router_and_a_worker(tmp_path: Path) -> None:
+    deployment = read(tmp_path, g__yaml=GRAPH)
+
+    assert [server.name for server in deployment.servers] == ["graph-Worker"]
+    router = deployment.tiers[-1]
+    assert (router.tier.kind, router.profile.name, router.profile.version, router.servers) == (
+        "router-index",
+        "dynamo",
+        "1.6.1",
+        ("graph-Worker",),
+    )
+
+
 def test_environment_from_elsewhere_leaves_unset_variables_unknown(tmp_path: Path) -> None:
     text = """
 apiVersion: v1
