@@ -6,7 +6,7 @@ isn't whole must not be replayed: cut ones look short and equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -102,7 +102,7 @@ def not_whole(value: Any) -> NotReplayable | None:
 
 
 def conversation_prompts(
-    messages: list[Mapping[str, Any]],
+    messages: Sequence[Mapping[str, Any]],
 ) -> Iterator[tuple[ChatMessages, Mapping[str, Any] | None, int]]:
     """Yield each prompt of a recorded conversation, the answer to it, and the prompt's length.
 

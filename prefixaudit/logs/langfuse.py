@@ -1,4 +1,4 @@
-"""Langfuse exports: observations and traces, of the blob export (snake_case) or the API (camelCase).
+"""Langfuse exports: observations and traces, of the blob export or the API (camelCase).
 
     {"id": …, "trace_id": …, "type": "GENERATION", "start_time": "2026-03-02 08:00:00.000000",
      "provided_model_name": …, "input": …, "output": …, "usage_details": {…}, "user_id": …}
