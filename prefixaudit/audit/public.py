@@ -5,6 +5,8 @@ Sharing inside a public prefix leaks nothing. Every beginning of a declared pref
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -69,27 +71,25 @@ def propose_prefixes(
     if not num_nodes or len(np.unique(codes[known])) < min_tenants:
         return ()
     own, origin = separated(trace, np.zeros(num_nodes, dtype=np.int64), [numbered(codes)])
-    passed = np.zeros(len(own.tree.parent), dtype=np.int64)
-    np.add.at(passed, own.node[known & (own.node >= 0)], 1)
-    for node in range(len(passed) - 1, -1, -1):
-        above = own.tree.parent[node]
-        if above >= 0:
-            passed[above] += passed[node]
+    ends = own.node[known & (own.node >= 0)]
+    passed = _summed_up(own.tree.parent, np.bincount(ends, minlength=len(own.tree.parent)))
     num_tenants = np.bincount(origin[passed > 0], minlength=num_nodes)
     num_requests = np.bincount(origin, weights=passed, minlength=num_nodes).astype(np.int64)
     is_shared = num_tenants >= min_tenants
     goes_on = np.zeros(num_nodes, dtype=np.bool_)
     below = is_shared & (tree.parent >= 0)
     goes_on[tree.parent[below]] = True
-    readers = np.flatnonzero(trace.node >= 0)
-    declared = np.zeros(num_nodes, dtype=np.int64)
-    np.maximum.at(declared, trace.node[readers], public_tokens[readers])
-    for node in range(num_nodes - 1, -1, -1):
-        if tree.parent[node] >= 0:
-            declared[tree.parent[node]] = max(declared[tree.parent[node]], declared[node])
-    ends = (tree.depth_blocks + tree.num_blocks).astype(np.int64) * trace.block_size
-    is_new = declared < ends
-    found = np.flatnonzero(is_shared & ~goes_on & is_new)
+    readers = np.flatnonzero(public_tokens > 0)
+    declared = np.zeros(num_nodes, dtype=np.bool_)
+    if len(readers):
+        cut, is_public = public_nodes(trace, public_tokens)
+        public_blocks = np.zeros(len(tree.labels), dtype=np.bool_)
+        for node in np.flatnonzero(is_public).tolist():
+            first = int(cut.tree.first_block[node])
+            public_blocks[first : first + int(cut.tree.num_blocks[node])] = True
+        # Declared as a whole where its last block is.
+        declared = public_blocks[tree.first_block + tree.num_blocks - 1]
+    found = np.flatnonzero(is_shared & ~goes_on & ~declared)
     by_use = found[np.lexsort((-tree.depth_blocks[found], -num_requests[found]))]
     return tuple(
         PrefixProposal(
@@ -100,6 +100,16 @@ def propose_prefixes(
         )
         for node in by_use[:limit]
     )
+
+
+def _summed_up(parent: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return each node's count with those of all nodes below it (int64 [nodes])."""
+    above = parent.tolist()
+    sums = counts.tolist()
+    for node in range(len(sums) - 1, -1, -1):
+        if above[node] >= 0:
+            sums[above[node]] += sums[node]
+    return np.array(sums, dtype=np.int64)
 
 
 def _hash_of(trace: BlockTrace, node: int) -> str:
