@@ -30,6 +30,7 @@ class UsageRows:
         self._position = array("q")
         self._prompt_tokens = array("q")
         self._cached_tokens = array("q")
+        self._completion_tokens = array("q")
 
     def add(self, request: Request, index: int, position: int) -> None:
         """Note a request's usage; `position` is its place in the trace, -1: it has none."""
@@ -38,6 +39,7 @@ class UsageRows:
         self._position.append(position)
         self._prompt_tokens.append(_code(usage.num_prompt_tokens))
         self._cached_tokens.append(_code(usage.num_cached_tokens))
+        self._completion_tokens.append(_code(usage.num_completion_tokens))
 
     def columns(self) -> UsageColumns:
         """Return the rows so far."""
@@ -46,6 +48,7 @@ class UsageRows:
             position=np.array(self._position, dtype=np.int64),
             prompt_tokens=np.array(self._prompt_tokens, dtype=np.int64),
             cached_tokens=np.array(self._cached_tokens, dtype=np.int64),
+            completion_tokens=np.array(self._completion_tokens, dtype=np.int64),
         )
 
 

@@ -139,6 +139,7 @@ def _reported(
             position=np.arange(len(prompts), dtype=np.int64),
             prompt_tokens=reported_numbers(usage.num_prompt_tokens for usage in usages),
             cached_tokens=reported_numbers(usage.num_cached_tokens for usage in usages),
+            completion_tokens=reported_numbers(usage.num_completion_tokens for usage in usages),
         ),
         replayed=ReplayedHits(
             trace=local.trace,

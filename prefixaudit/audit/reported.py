@@ -141,11 +141,14 @@ def _usage(
         num_without_cached=int((has_usage & (cached == NOT_REPORTED)).sum()),
         prompt_tokens=tokens,
         cached_tokens=cached_tokens,
+        completion_tokens=int(usage.completion_tokens[usage.completion_tokens >= 0].sum()),
         null_means=means,
         null_reason=reason,
         hit_rate=None if means == "unknown" else if_zero,
         hit_rate_if_null_is_zero=if_zero,
         hit_rate_of_reported_only=of_reported,
+        null_requests=tuple(usage.index[is_null].tolist()),
+        missing_requests=tuple(usage.index[cached == NOT_REPORTED].tolist()),
     )
 
 

@@ -20,13 +20,15 @@ class UsageColumns:
 
     index          position in the log, from 0, counting skipped records too
     position       place in the trace, -1 where the prompt wasn't replayed
-    prompt_tokens, cached_tokens  as reported; NOT_REPORTED (-1), or REPORTED_NULL (-2) for null
+    prompt_tokens, cached_tokens, completion_tokens
+                   as reported; NOT_REPORTED (-1), or REPORTED_NULL (-2) for null
     """
 
     index: Int64Array
     position: Int64Array
     prompt_tokens: Int64Array
     cached_tokens: Int64Array
+    completion_tokens: Int64Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,8 @@ class ReportedUsage:
     num_null_cached     usage whose cached tokens, or their details, are null
     num_without_cached  usage that says nothing of cached tokens
     prompt_tokens       of the requests with cached tokens or null for them
+    completion_tokens   of all requests that have them
+    null_requests, missing_requests  positions in the log: null for cached tokens, no figure of them
     null_means          "zero": nothing was hit; "unknown": zero or not counted, the rate lies
                         between the two; "none": there is no null
     hit_rate            cached / prompt tokens; None where null may mean either, or nothing is known
@@ -49,11 +53,14 @@ class ReportedUsage:
     num_without_cached: int
     prompt_tokens: int
     cached_tokens: int
+    completion_tokens: int
     null_means: NullMeaning
     null_reason: str
     hit_rate: float | None
     hit_rate_if_null_is_zero: float | None
     hit_rate_of_reported_only: float | None
+    null_requests: tuple[int, ...]
+    missing_requests: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

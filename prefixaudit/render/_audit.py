@@ -49,7 +49,7 @@ def _finding(item: Finding) -> Iterator[tuple[int, str]]:
     if location is not None and location.path:
         line = f":{location.line}" if location.line else ""
         message += f" ({printable(location.path)}{line})"
-    yield 10, f"  {item.severity.label:<8}{item.rule}: {message}"
+    yield 10, f"  {item.severity.label:<7} {item.rule}: {message}"
     if item.remediation:
         yield 14, f"          do: {_first_sentence(item.remediation)}"
 

@@ -117,6 +117,8 @@ def reported_values(facts: ReportedFacts | None) -> dict[str, Any]:
         )  # fmt: skip
         return dict.fromkeys(names)
     values = asdict(facts)
+    for name in ("null_requests", "missing_requests"):  # in the findings, where they matter
+        del values["usage"][name]
     values["engines"] = [
         {
             **asdict(engine),

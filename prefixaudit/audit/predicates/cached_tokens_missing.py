@@ -28,6 +28,7 @@ def _observe(subject: AuditSubject, params: Mapping[str, Any]) -> Iterator[Obser
                 f"{plural(usage.num_null_cached, 'request')} report null for their cached tokens, "
                 f"to be read {meaning}: {usage.null_reason}{range_}"
             ),
+            requests=usage.null_requests,
             facts={
                 "null_means": usage.null_means,
                 "hit_rate_if_null_is_zero": if_zero,
@@ -43,6 +44,7 @@ def _observe(subject: AuditSubject, params: Mapping[str, Any]) -> Iterator[Obser
                 f"tokens ({usage.num_without_usage:,} no usage at all): they are left out of the "
                 "reported hit rate, not counted as zero"
             ),
+            requests=usage.missing_requests,
             facts={
                 "num_without_usage": usage.num_without_usage,
                 "num_without_cached": usage.num_without_cached,
