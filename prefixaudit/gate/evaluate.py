@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # vLLM's default on GPUs; a block size only matters to rules that compare it with a log.
 _ASSUMED_BLOCK_SIZE = 16
+# Figures are quotients and differences of them: 0.52 - 0.50 is more than 0.02.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +228,8 @@ def _budgets(
             value = None if value is None else before - value
         verdict: BudgetVerdict = "not-known"
         if value is not None:
-            met = value >= limit if bound == "min" else value <= limit
+            excess = limit - value if bound == "min" else value - limit
+            met = excess <= _ROUNDING
             verdict = "met" if met else "missed"
         results.append(
             BudgetResult(name=name, limit=limit, value=value, verdict=verdict, about=about)

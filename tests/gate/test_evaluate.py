@@ -231,6 +231,23 @@ def test_drop_is_measured_against_the_baseline(tmp_path: Path, before: float, ve
     assert [result.verdict for result in report.budgets] == [verdict]
 
 
+def test_drop_of_just_the_bound_is_met(tmp_path: Path) -> None:
+    """64 / 130 + 0.02 - 64 / 130 is 0.020000000000000018 in floats."""
+    baseline = Baseline(figures={"token_hit_rate": 64 / 130 + 0.02})
+
+    assert logged(tmp_path, "max_token_hit_rate_drop = 0.02", baseline).exit_code == 0
+
+
+def test_share_of_requests_that_an_unknown_field_leaves_without_an_answer(tmp_path: Path) -> None:
+    """Of two requests that share 64 tokens the second one reads; nobody knows the tenants."""
+    log = tmp_path / "log.jsonl"
+    log.write_text(LOG.replace('"tenant"', '"other"') + "\n")
+
+    report = gate(tmp_path, SHARED, log=log)
+
+    assert report.figures["unknown_share"] == 0.5
+
+
 def test_drop_without_a_baseline_is_not_checked_and_said(tmp_path: Path) -> None:
     report = logged(tmp_path, "max_token_hit_rate_drop = 0.02")
 
