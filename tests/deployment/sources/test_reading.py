@@ -386,6 +386,30 @@ def test_connectors_inside_a_multi_connector_are_found(tmp_path: Path) -> None:
     )
 
 
+def test_cache_server_gives_its_tier_version_and_chunk(tmp_path: Path) -> None:
+    transfer = {
+        "kv_connector": "LMCacheMPConnector",
+        "kv_connector_extra_config": {"lmcache.mp.host": "tcp://cache", "lmcache.mp.port": 6555},
+    }
+    text = f"""
+services:
+  cache:
+    image: lmcache/standalone:v0.5.2
+    command: --host 0.0.0.0 --chunk-size 128
+  vllm:
+    image: vllm/vllm-openai:v0.22.0
+    command: [--model, m, --kv-transfer-config, '{json.dumps(transfer)}']
+"""
+    store = read(tmp_path, c__yaml=text).tiers[-1]
+
+    assert (store.tier.name, store.profile.version, store.block_size) == (
+        "multiprocess",
+        "0.5.2",
+        128,
+    )
+    assert store.settings["path"] == "cache:6555"
+
+
 def test_toml_has_the_last_word(tmp_path: Path) -> None:
     deployment = read(
         tmp_path,
