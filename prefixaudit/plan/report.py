@@ -21,7 +21,7 @@ Sweep: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Percentiles:
-    """Ranges in seconds over requests (or, for ITL, over gaps between tokens)."""
+    """Ranges in seconds over requests (for ITL, gaps between tokens); NaN where none was served."""
 
     p50_s: Range
     p95_s: Range
