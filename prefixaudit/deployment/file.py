@@ -288,21 +288,21 @@ def read_document(
 
 
 def _as_its_servers(deployment: Deployment, servers: Sequence[Server]) -> Deployment:
-    """Take what the whole deployment doesn't say from its servers, where all of them agree."""
+    """Take for the whole deployment what all of its servers agree on; one server is all of it."""
     first = servers[0]
     changes: dict[str, Any] = {}
-    if deployment.engine is None:
-        changes["engine"] = agreed(servers)
-    if deployment.model_dir is None and all(s.model_dir == first.model_dir for s in servers):
+    engine = agreed(servers)
+    if engine is not None:
+        changes["engine"] = engine
+    if all(server.model_dir == first.model_dir for server in servers):
         changes["model_dir"] = first.model_dir
-    if deployment.block_size is None and all(s.block_size == first.block_size for s in servers):
+    if all(server.block_size == first.block_size for server in servers):
         changes["block_size"] = first.block_size
     if len(servers) == 1:
-        changes["identity"] = deployment.identity.filled(first.facts.identity)
-        if deployment.capacity is None:
-            changes["capacity"] = first.capacity
-        if deployment.max_model_len is None:
-            changes["max_model_len"] = first.facts.max_model_len
+        changes["identity"] = first.facts.identity.filled(deployment.identity)
+        changes["capacity"] = first.capacity
+        changes["max_model_len"] = first.facts.max_model_len
+        changes["config"] = first.config
     return replace(deployment, **changes)
 
 

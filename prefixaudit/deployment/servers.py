@@ -61,11 +61,13 @@ _CAPACITY_KEYS: Final = ("capacity_blocks", "capacity_tokens", "capacity_gib")
 class Server:
     """One server as its table says it, with what the whole file's defaults add.
 
-    `model_dir` and `kv_bytes_per_token` are None where the model isn't known.
+    `config` is laid over the folder's config.json. `model_dir` and `kv_bytes_per_token` are None
+    where the model isn't known.
     """
 
     facts: ServerFacts
     model_dir: Path | None
+    config: Mapping[str, Any]
     block_size: int | None
     capacity: Capacity | None
     kv_bytes_per_token: int | None
@@ -287,6 +289,7 @@ def _completed(
             location=location,
         ),
         model_dir=model_dir,
+        config=laid_over(config, overrides),
         block_size=block_size,
         capacity=capacity,
         kv_bytes_per_token=_kv_bytes(spec, identity),

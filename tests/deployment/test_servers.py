@@ -10,7 +10,7 @@ import pytest
 from prefixaudit.core.identity import Identity
 from prefixaudit.core.request import Request, Source, TokenIds
 from prefixaudit.core.unknown import UNKNOWN
-from prefixaudit.deployment import Deployment, Overrides, load_deployment
+from prefixaudit.deployment import Capacity, Deployment, Overrides, load_deployment
 from prefixaudit.errors import ConfigurationError, UsageError
 
 
@@ -309,3 +309,23 @@ def test_options_hold_for_every_servers_own_pool(tmp_path: Path) -> None:
     assert [tier.capacity_blocks for tier in found.tiers] == [7, 7, None]
     with pytest.raises(UsageError, match="several servers"):
         load_deployment(path, Overrides(engine="sglang"))
+
+
+def test_only_server_is_the_deployment(tmp_path: Path) -> None:
+    found = deployment(
+        tmp_path,
+        """
+        [engine]
+        name = "vllm"
+        version = "0.10.2"
+        block_size = 16
+        [[server]]
+        version = "0.33.0"
+        block_size = 32
+        capacity_blocks = 5
+        """,
+    )
+
+    assert found.engine is not None
+    assert (found.engine.version, found.block_size) == ("0.33.0", 32)
+    assert found.capacity == Capacity(amount=5, unit="blocks")
