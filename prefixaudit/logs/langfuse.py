@@ -85,6 +85,7 @@ def _read(file: LogFile, options: ReadOptions) -> Iterator[ReadItem]:
             if not any(_is_observation(row) for row in rows):
                 yield Aside("trace")
                 continue
+            file.num_records += len(rows) - 1  # the rows are the records, the trace isn't
             for row in rows:
                 yield from _observation({**row, "traceId": record["id"]}, source, reader, owners)
         else:
