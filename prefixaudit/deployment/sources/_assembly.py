@@ -61,7 +61,7 @@ def assemble(
         if kind.is_attachment and not _is_found(file, kind, attachments)
     ]
     servers, tiers = _renamed(sketches)
-    if not servers and not base.get("server"):
+    if files and not servers and not base.get("server"):
         raise ConfigurationError(
             f"{file.path}: starts no server that is known; expected vLLM or SGLang"
             for file in files

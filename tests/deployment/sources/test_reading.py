@@ -471,6 +471,32 @@ def test_folder_without_a_deployment_file_is_a_problem(tmp_path: Path) -> None:
         read_deployments([tmp_path])
 
 
+def test_toml_alone_is_written_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "prefixaudit.toml"
+    path.write_text(
+        """
+        [engine]
+        name = "vllm"
+        [trust_domains]
+        "a b" = ["x", "y"]
+        [[audit.ignore]]
+        rule = "r"
+        reason = "one \\"two\\" \\u00e9"
+        owner = "o"
+        expires = 2026-12-31
+        """
+    )
+
+    again = written_and_read([path], tmp_path)
+    first = load_deployment(path)
+
+    assert shown(again) == shown(first)
+    assert again.trust_domains == first.trust_domains
+    assert [replace(i, line=0) for i in again.policy.ignores] == [
+        replace(i, line=0) for i in first.policy.ignores
+    ]
+
+
 def test_two_toml_files_are_one_too_many(tmp_path: Path) -> None:
     for name in ("a.toml", "b.toml"):
         (tmp_path / name).write_text("")
