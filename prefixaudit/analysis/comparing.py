@@ -19,8 +19,8 @@ from prefixaudit.core.why import ComparedRequest, Comparison
 from prefixaudit.deployment import Deployment
 from prefixaudit.errors import IncompleteError, UsageError
 from prefixaudit.why.kinds import KINDS
-from prefixaudit.why.pairing import Pair, Remembered
 from prefixaudit.why.rendering import common_text_length
+from prefixaudit.why.runs import Pair, Remembered
 
 if TYPE_CHECKING:
     from prefixaudit.analysis.pipeline import AnalysisOptions

@@ -119,14 +119,13 @@ class _Again:
         """Return the trace of the repaired log: the requests of the first one, in their order."""
         from prefixaudit.logs import read_logs
 
-        read_options = self._options.read_options()
         builder = TraceBuilder(
             block_size=self._original.block_size, cache_generated=self._reasons.cache_generated
         )
         taken = set(self._original.index.tolist())
         position = 0
-        for index, item in enumerate(read_logs(self._paths, read_options)):
-            if isinstance(item, Skipped) or index not in taken:
+        for index, item in enumerate(read_logs(self._paths, self._options.read_options())):
+            if not isinstance(item, Request) or index not in taken:
                 continue
             builder.add(self._replayed(self._deployment.complete(item), position, repair), index)
             position += 1

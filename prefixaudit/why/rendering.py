@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,10 +11,11 @@ from typing import Any, Final
 
 from prefixaudit.core.request import ChatMessages, RawText, Request
 from prefixaudit.prompts import Refusal, Replayer
-from prefixaudit.why.pairing import Remembered
+from prefixaudit.why.runs import Remembered
 
 _KEPT_TEXTS: Final = 16
-_REASONING: Final = ("reasoning_content", "reasoning", "thinking")
+_MESSAGE: Final = re.compile(r"messages\[(\d+)\]")
+REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "thinking")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +149,33 @@ def field_at(spans: list[FieldSpan], place: int) -> FieldSpan | None:
     return just_ended
 
 
-def path_of(request: Request, number: int, path: str) -> str:
-    """Return the field's name as the client wrote it (the Messages API keeps `system` apart)."""
-    if request.endpoint == "/v1/messages" and isinstance(request.prompt, ChatMessages):
-        has_system = request.prompt.messages[0].get("role") == "system"
-        if has_system and number == 0:
-            return "system"
-        return f"messages[{number - has_system}].{path}"
-    return f"messages[{number}].{path}"
+def path_of(request: Request, number: int, path: str = "") -> str:
+    """Return a field's name as the client wrote it; `number` counts the chat's messages from 0.
+
+    The Messages API keeps `system` apart; its other messages can become several each, so their
+    numbers are the chat's, less the system message.
+    """
+    number -= _has_system_apart(request)
+    if number < 0:
+        return "system"
+    return f"messages[{number}]" + (f".{path}" if path else "")
+
+
+def number_of(request: Request, path: str) -> int | None:
+    """Return the number of the chat's message that a path (of `path_of`) is in, None for none."""
+    if path.startswith("system"):
+        return 0
+    found = _MESSAGE.match(path)
+    return None if found is None else int(found[1]) + _has_system_apart(request)
+
+
+def _has_system_apart(request: Request) -> bool:
+    chat = request.prompt
+    return (
+        request.endpoint == "/v1/messages"
+        and isinstance(chat, ChatMessages)
+        and chat.messages[0].get("role") == "system"
+    )
 
 
 def tools_area(chat: ChatMessages, text: str) -> tuple[int, int] | None:
@@ -187,7 +208,7 @@ def _tool_texts(tool: Mapping[str, Any]) -> Iterator[str]:
 
 def _leaves(message: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield a message's texts: the field's path in it, and the forms in which it may be printed."""
-    for name in _REASONING:
+    for name in REASONING_FIELDS:
         if isinstance(message.get(name), str):
             yield name, _forms(message[name])
     content = message.get("content")

@@ -9,29 +9,38 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from prefixaudit.core.request import (
     ChatMessages,
-    PromptInput,
     RawText,
     Request,
-    TokenIds,
 )
 from prefixaudit.core.unknown import Unknown
 from prefixaudit.core.why import UnstableCause
 from prefixaudit.prompts import Refusal, Replayer
 from prefixaudit.why.explaining import Explained
-from prefixaudit.why.rendering import common_text_length, fields_of, tool_name
+from prefixaudit.why.history_repairs import (
+    WINDOW_STEP,
+    AppendOnly,
+    KeepArguments,
+    KeepMessages,
+    Repaired,
+    WindowInSteps,
+    as_text,
+)
+from prefixaudit.why.rendering import common_text_length, number_of, tool_name
 from prefixaudit.why.structure import canonical
 from prefixaudit.why.volatile import clock_at, line_around
 
-WINDOW_STEP: Final = 4
-_MESSAGE: Final = re.compile(r"messages\[(\d+)\]")
+_TEXT_FIELD: Final = re.compile(r"messages\[\d+\]\.content(?:\[(\d+)\]\.text)?")
+# Servers join it with what follows by a line feed, or by nothing.
+_BILLING_HEADER: Final = re.compile(
+    r"x-anthropic-billing-header:(?:\s*[\w-]+=[^;\n]*;)*[^\S\n]*\n?", re.IGNORECASE
+)
 _SENTENCE_END: Final = re.compile(r"[.!?](?=\s)\s*|\n+")
 
-Repaired: TypeAlias = tuple[PromptInput, float | Unknown]
 Repair: TypeAlias = Callable[[Request, int], Repaired]
 """Takes a request and its position in the trace; returns its prompt, and the time it shows."""
 
@@ -56,13 +65,10 @@ def plan_repair(
     pairs = {pair.position: pair for pair in explained if pair.position in chosen}
     match cause.kind:
         case "clock" | "counter" | "random-id" | "path" | "git-status":
-            number = _message_number(cause.place)
-            if number is None:
-                return None
-            mover = _MoveText(number, _characters(pairs), is_clock=cause.kind == "clock")
-            return Planned("moved to the newest user message", mover)
+            mover = _MoveText(cause.place, _characters(pairs), is_clock=cause.kind == "clock")
+            return Planned("moved to the newest user message", mover) if mover.can_move else None
         case "billing-header":
-            return Planned("the header's line left out", _drop_billing_line)
+            return Planned("the header left out", _drop_billing_header)
         case "tool-order":
             return Planned("tools sorted by name", _sort_tools)
         case "schema-key-order":
@@ -73,9 +79,9 @@ def plan_repair(
             return Planned("no begin token added", _without_special_tokens)
         case "window-slides":
             about = f"messages dropped {WINDOW_STEP} at a time"
-            return Planned(about, _WindowInSteps(pairs))
+            return Planned(about, WindowInSteps(pairs))
         case "arguments-reserialised":
-            return Planned("arguments kept as written", _KeepArguments(pairs, replayer))
+            return Planned("arguments kept as written", KeepArguments(pairs, replayer))
         case "template-clock":
             return Planned("the date pinned to that of the first request", _PinnedClock())
         case "tools-moved":
@@ -83,21 +89,14 @@ def plan_repair(
         case "reasoning-dropped" | "message-edited" | "whitespace" | "image-changed" if (
             cause.source == "client"
         ):
-            return Planned("messages sent back as before", _KeepMessages(pairs))
+            return Planned("messages sent back as before", KeepMessages(pairs))
         case "reasoning-dropped" | "generation-prompt" | "history-rewritten":
             return Planned(
                 "each prompt goes on where the earlier one ended",
-                _AppendOnly(pairs, replayer, cache_generated=cache_generated),
+                AppendOnly(pairs, replayer, cache_generated=cache_generated),
             )
         case _:
             return None
-
-
-def _message_number(place: str) -> int | None:
-    if place.startswith("system"):
-        return 0
-    found = _MESSAGE.match(place)
-    return None if found is None else int(found[1])
 
 
 def _characters(pairs: Mapping[int, Explained]) -> dict[int, int]:
@@ -110,51 +109,69 @@ def _characters(pairs: Mapping[int, Explained]) -> dict[int, int]:
     return found
 
 
-def _with_content(chat: ChatMessages, number: int, content: Any) -> ChatMessages:
-    messages = list(chat.messages)
-    messages[number] = {**messages[number], "content": content}
-    return replace(chat, messages=messages)
-
-
 @dataclass(frozen=True, slots=True)
 class _MoveText:
     """Moves the sentence or line that holds a value to the front of the newest user message."""
 
-    number: int
+    place: str
     characters: Mapping[int, int]
     is_clock: bool
 
+    @property
+    def can_move(self) -> bool:
+        """Say whether the place is one field of one message that can be cut."""
+        return self.place.startswith("system") or _TEXT_FIELD.fullmatch(self.place) is not None
+
     def __call__(self, request: Request, position: int) -> Repaired:
         chat, place = request.prompt, self.characters.get(position)
-        if not isinstance(chat, ChatMessages) or place is None:
+        number = number_of(request, self.place)
+        if not isinstance(chat, ChatMessages) or place is None or number is None:
             return chat, request.arrival_s
-        content = (
-            chat.messages[self.number].get("content")
-            if (self.number < len(chat.messages))
-            else None
+        found = _TEXT_FIELD.fullmatch(self.place)
+        part = None if found is None or found[1] is None else int(found[1])
+        text = _text_at(chat, number, part)
+        newest = max(
+            (other for other, message in enumerate(chat.messages) if message.get("role") == "user"),
+            default=None,
         )
-        newest = next(
-            (n for n in range(len(chat.messages) - 1, -1, -1)
-             if chat.messages[n].get("role") == "user"
-             and isinstance(chat.messages[n].get("content"), str)),
-            None,
-        )  # fmt: skip
-        if not isinstance(content, str) or newest is None:
+        if text is None or newest is None or place > len(text):
             return chat, request.arrival_s
         start, end = place, place
-        if self.is_clock:
-            found = clock_at(content, place)
-            if found is not None:
-                start, end = found[:2]
-        start, end = _sentence(content, start, end)
-        moved, rest = content[start:end], content[:start] + content[end:]
-        if newest == self.number:
-            repaired = _with_content(chat, newest, f"{rest} {moved}")
-        else:
-            behind = chat.messages[newest]["content"]
-            repaired = _with_content(chat, self.number, rest)
-            repaired = _with_content(repaired, newest, moved + behind)
-        return repaired, request.arrival_s
+        clock = clock_at(text, place) if self.is_clock else None
+        if clock is not None:
+            start, end = clock[:2]
+        start, end = _sentence(text, start, end)
+        moved, rest = text[start:end], text[:start] + text[end:]
+        if newest == number:
+            return _with_text(chat, number, part, f"{rest} {moved}"), request.arrival_s
+        repaired = _with_text(chat, number, part, rest)
+        first = 0 if isinstance(chat.messages[newest].get("content"), list) else None
+        behind = _text_at(chat, newest, first)
+        if behind is None:
+            return chat, request.arrival_s
+        return _with_text(repaired, newest, first, moved + behind), request.arrival_s
+
+
+def _text_at(chat: ChatMessages, number: int, part: int | None) -> str | None:
+    """Return a message's text, or that of one of its parts; None where there is none."""
+    if number >= len(chat.messages):
+        return None
+    content = chat.messages[number].get("content")
+    if part is not None:
+        parts = content if isinstance(content, list) else []
+        chosen = parts[part] if part < len(parts) else None
+        content = chosen.get("text") if isinstance(chosen, Mapping) else None
+    return content if isinstance(content, str) else None
+
+
+def _with_text(chat: ChatMessages, number: int, part: int | None, text: str) -> ChatMessages:
+    messages = list(chat.messages)
+    content: Any = text
+    if part is not None:
+        content = list(messages[number]["content"])
+        content[part] = {**content[part], "text": text}
+    messages[number] = {**messages[number], "content": content}
+    return replace(chat, messages=messages)
 
 
 def _sentence(text: str, start: int, end: int) -> tuple[int, int]:
@@ -167,16 +184,12 @@ def _sentence(text: str, start: int, end: int) -> tuple[int, int]:
     return begin, len(text) if stop is None else stop.end()
 
 
-def _drop_billing_line(request: Request, position: int) -> Repaired:
+def _drop_billing_header(request: Request, position: int) -> Repaired:
     chat = request.prompt
-    if not isinstance(chat, ChatMessages):
-        return chat, request.arrival_s
-    content = chat.messages[0].get("content")
-    if isinstance(content, str):
-        lines = content.splitlines(keepends=True)
-        kept = [line for line in lines if "billing-header" not in line.lower()]
-        if len(kept) < len(lines):
-            chat = _with_content(chat, 0, "".join(kept))
+    if isinstance(chat, ChatMessages):
+        text = _text_at(chat, 0, None)
+        if text is not None and (kept := _BILLING_HEADER.sub("", text)) != text:
+            chat = _with_text(chat, 0, None, kept)
     return chat, request.arrival_s
 
 
@@ -230,147 +243,6 @@ class _PinnedClock:
 
 
 @dataclass(slots=True)
-class _WindowInSteps:
-    """Lets the window's start move in steps, with the messages that earlier requests had."""
-
-    pairs: Mapping[int, Explained]
-    histories: dict[int, tuple[list[Mapping[str, Any]], int]] = field(default_factory=dict)
-    wanted: set[int] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.wanted = {pair.relative for pair in self.pairs.values()} - set(self.pairs)
-
-    def __call__(self, request: Request, position: int) -> Repaired:
-        chat = request.prompt
-        if not isinstance(chat, ChatMessages):
-            return chat, request.arrival_s
-        pair = self.pairs.get(position)
-        if pair is None:
-            if position in self.wanted:
-                self.histories[position] = list(chat.messages), 0
-            return chat, request.arrival_s
-        kept, dropped = int(pair.details["num_kept"]), int(pair.details["num_dropped"])
-        whole, before = self.histories.get(pair.relative, (list(chat.messages), 0))
-        start = before + dropped
-        # `whole` are all messages there ever were: those kept in front, then the history.
-        whole = [*whole[: kept + start], *chat.messages[kept:]]
-        self.histories[position] = whole, start
-        stepped = start // WINDOW_STEP * WINDOW_STEP
-        messages = [*chat.messages[:kept], *whole[kept + stepped :]]
-        return replace(chat, messages=messages), request.arrival_s
-
-
-@dataclass(slots=True)
-class _KeepMessages:
-    """Sends a changed message as its relative had it, here and in every later request."""
-
-    pairs: Mapping[int, Explained]
-    messages: dict[int, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
-    originals: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    wanted: set[int] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.wanted = {pair.relative for pair in self.pairs.values()}
-
-    def __call__(self, request: Request, position: int) -> Repaired:
-        chat = request.prompt
-        if not isinstance(chat, ChatMessages):
-            return chat, request.arrival_s
-        pair = self.pairs.get(position)
-        number = None if pair is None else _message_number(pair.place)
-        earlier = None if pair is None else self.messages.get(pair.relative)
-        if (
-            number is not None
-            and earlier is not None
-            and (number < min(len(earlier), len(chat.messages)))
-        ):
-            self.originals[canonical(chat.messages[number])] = earlier[number]
-        if self.originals:
-            messages = [
-                self.originals.get(canonical(message), message) for message in chat.messages
-            ]
-            chat = replace(chat, messages=messages)
-        if position in self.wanted:
-            self.messages[position] = chat.messages
-        return chat, request.arrival_s
-
-
-@dataclass(slots=True)
-class _KeepArguments:
-    """Sends tool arguments back as the answer had them, here and in every later request."""
-
-    pairs: Mapping[int, Explained]
-    replayer: Replayer
-    answers: dict[int, str] = field(default_factory=dict)
-    written: dict[str, str] = field(default_factory=dict)
-    wanted: set[int] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.wanted = {pair.relative for pair in self.pairs.values()}
-
-    def __call__(self, request: Request, position: int) -> Repaired:
-        if position in self.wanted:
-            self.answers[position] = _answer_text(request, self.replayer)
-        chat = request.prompt
-        if not isinstance(chat, ChatMessages):
-            return chat, request.arrival_s
-        pair = self.pairs.get(position)
-        number = None if pair is None else _message_number(pair.place)
-        if pair is not None and number is not None:
-            for call in chat.messages[number].get("tool_calls") or ():
-                sent = call.get("function", {}).get("arguments")
-                found = _same_json(self.answers.get(pair.relative, ""), sent)
-                if isinstance(sent, str) and found is not None:
-                    self.written[sent] = found
-        if self.written:
-            chat = replace(chat, messages=[self._kept(message) for message in chat.messages])
-        return chat, request.arrival_s
-
-    def _kept(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
-        calls = message.get("tool_calls")
-        if not isinstance(calls, list):
-            return message
-        kept = []
-        for call in calls:
-            function = call.get("function") if isinstance(call, Mapping) else None
-            sent = function.get("arguments") if isinstance(function, Mapping) else None
-            if isinstance(function, Mapping) and isinstance(sent, str) and sent in self.written:
-                call = {**call, "function": {**function, "arguments": self.written[sent]}}
-            kept.append(call)
-        return {**message, "tool_calls": kept}
-
-
-def _answer_text(request: Request, replayer: Replayer) -> str:
-    match request.generated:
-        case RawText(text=text):
-            return text
-        case TokenIds(token_ids=ids):
-            try:
-                return replayer.encoder.decode(ids)
-            except Refusal:
-                return ""
-        case _:
-            return ""
-
-
-def _same_json(answer: str, sent: Any) -> str | None:
-    """Return the text in an answer that is the JSON value `sent`, written another way."""
-    try:
-        value = json.loads(sent)
-    except (TypeError, ValueError, RecursionError):
-        return None
-    decoder = json.JSONDecoder()
-    for match in re.finditer(r"\{", answer):
-        try:
-            found, end = decoder.raw_decode(answer, match.start())
-        except (ValueError, RecursionError):
-            continue
-        if found == value:
-            return answer[match.start() : end]
-    return None
-
-
-@dataclass(slots=True)
 class _ToolsFirst:
     """Moves the text of the tool definitions to the prompt's front, behind the begin token."""
 
@@ -398,7 +270,7 @@ class _ToolsFirst:
         begin = self.replayer.files.special_tokens.get("bos_token", "")
         front = begin if begin and bare.startswith(begin) else ""
         moved = front + definitions + bare[len(front) :]
-        return _as_text(chat, moved), request.arrival_s
+        return as_text(chat, moved), request.arrival_s
 
 
 def _block_start(text: str, start: int, size: int) -> int:
@@ -413,61 +285,3 @@ def _block_start(text: str, start: int, size: int) -> int:
         if text[place] in "<[" and (place == 0 or text[place - 1] in ">]\n "):
             return place
     return start
-
-
-@dataclass(slots=True)
-class _AppendOnly:
-    """Lets each prompt go on where its relative (and its answer) ended, as if nothing moved."""
-
-    pairs: Mapping[int, Explained]
-    replayer: Replayer
-    cache_generated: bool
-    texts: dict[int, str] = field(default_factory=dict)
-    counts: dict[int, int] = field(default_factory=dict)
-    wanted: set[int] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.wanted = {pair.relative for pair in self.pairs.values()}
-
-    def __call__(self, request: Request, position: int) -> Repaired:
-        chat = request.prompt
-        pair = self.pairs.get(position)
-        if not isinstance(chat, ChatMessages) or (pair is None and position not in self.wanted):
-            return chat, request.arrival_s
-        try:
-            text = self.replayer.render(request).text
-        except Refusal:
-            return chat, request.arrival_s
-        repaired: PromptInput = chat
-        if pair is not None and pair.relative in self.texts:
-            text = self._continued(request, chat, text, pair.relative)
-            repaired = _as_text(chat, text)
-        if position in self.wanted:
-            answer = _answer_text(request, self.replayer) if self.cache_generated else ""
-            self.texts[position] = text + answer
-            self.counts[position] = len(chat.messages) + bool(answer)
-        return repaired, request.arrival_s
-
-    def _continued(self, request: Request, chat: ChatMessages, text: str, relative: int) -> str:
-        """Return the relative's text and, behind it, what this request's text has more."""
-        before, count = self.texts[relative], self.counts[relative]
-        spans = [span for span in fields_of(request, text) if span.message >= 0]
-        answered = count > 0 and count > len(chat.messages)
-        if answered:
-            return text
-        inside = [span.end for span in spans if span.message < count]
-        behind = [span.start for span in spans if span.message >= count]
-        is_answer = self.counts[relative] and before and count < len(chat.messages)
-        cut = max(inside, default=0)
-        if behind and is_answer and chat.messages[count].get("role") == "assistant":
-            # No answer is cached: the history's answer stands where the prompt ended.
-            cut = min(behind)
-        rest = text[cut:]
-        for length in range(min(len(rest), len(before), 64), 0, -1):
-            if before.endswith(rest[:length]):
-                return before + rest[length:]
-        return before + rest
-
-
-def _as_text(chat: ChatMessages, text: str) -> RawText:
-    return RawText(text=text, add_special_tokens=chat.add_special_tokens)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from prefixaudit.why.rendering import _REASONING, tool_name
+from prefixaudit.why.rendering import REASONING_FIELDS, tool_name
 
 Shape: TypeAlias = Literal[
     "equal", "continues", "goes-back", "window", "inserted", "edited", "replaced-end", "parted"
 ]
 ToolsChange: TypeAlias = Literal["same", "order", "key-order", "changed"]
+_NAME: Final = re.compile(r"[a-z][a-z_]{0,31}")
 _MEDIA: Final = ("image_url", "image", "input_image", "audio", "input_audio", "video", "video_url")
 
 
@@ -96,7 +98,7 @@ def changed_field(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, 
     How: "null" null in one, empty in the other; "reasoning" only one has it; "arguments" equal as
     JSON; "media" an image or the like; "role"; "text" anything else.
     """
-    for name in _REASONING:
+    for name in REASONING_FIELDS:
         if old.get(name) != new.get(name):
             return name, "reasoning"
     if old.get("role") != new.get("role"):
@@ -111,21 +113,24 @@ def changed_field(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, 
             media = any(map(_is_media, [*_parts(before), *_parts(after)]))
             return "content", "media" if media else "form"
         return "content", "text"
-    calls, now = old.get("tool_calls") or [], new.get("tool_calls") or []
+    calls, now = _parts(old.get("tool_calls")), _parts(new.get("tool_calls"))
     for number, (call, other) in enumerate(zip(calls, now, strict=False)):
         if call == other:
             continue
-        first, second = _arguments(call), _arguments(other)
+        first, second = arguments_of(call), arguments_of(other)
         path = f"tool_calls[{number}].function.arguments"
         if first != second:
             return path, "arguments" if _value(first) == _value(second) else "text"
-        if call.get("id") != other.get("id"):
+        if _id(call) != _id(other):
             return f"tool_calls[{number}].id", "id"
         return f"tool_calls[{number}]", "text"
     if len(calls) != len(now):
         return "tool_calls", "text"
     rest = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
-    return (rest[0], "text") if rest else None
+    if not rest:
+        return None
+    # A key is the client's text: only what can be the name of a field is printed.
+    return (rest[0] if _NAME.fullmatch(rest[0]) else "another field"), "text"
 
 
 def canonical(value: Any) -> str:
@@ -137,7 +142,11 @@ def _text(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), default=str)
 
 
-def _arguments(call: Any) -> Any:
+def _id(call: Any) -> Any:
+    return call.get("id") if isinstance(call, Mapping) else None
+
+
+def arguments_of(call: Any) -> Any:
     function = call.get("function") if isinstance(call, Mapping) else None
     return function.get("arguments") if isinstance(function, Mapping) else None
 
