@@ -109,13 +109,17 @@ class Basis:
         return self.trace.replay_order()
 
     def cached_tokens(
-        self, capacity_blocks: int | None, trace: BlockTrace | None = None
+        self,
+        capacity_blocks: int | None,
+        trace: BlockTrace | None = None,
+        *,
+        policy: str | None = None,
     ) -> Int64Array:
         """Return the cached tokens of each request, one after another, in the engine's own pool."""
         return lookups_at(
             self.own if trace is None else trace,
             engine=self.engine,
-            policy=self.policy,
+            policy=policy or self.policy,
             capacity_blocks=capacity_blocks,
         ).num_cached_tokens
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from prefixaudit.audit.keys import content_of, owner_of
+from prefixaudit.audit.public import public_nodes
 from prefixaudit.core.identity import Identity
+from prefixaudit.core.trace import Int64Array
 from prefixaudit.core.unknown import UNKNOWN
 from prefixaudit.plan.basis import Basis, number_forms
 from prefixaudit.plan.report import Option
@@ -18,11 +20,13 @@ if TYPE_CHECKING:
     from prefixaudit.plan.sweeps import Sweeper
 
 
-def isolation_rows(sweeper: Sweeper, basis: Basis) -> list[Option]:
+def isolation_rows(
+    sweeper: Sweeper, basis: Basis, public_tokens: Int64Array | None
+) -> list[Option]:
     """Return a row for each policy whose fields the log knows, the most open one first.
 
-    Content keeps apart in all of them. Where a prefix is public, `audit.isolation` knows it; here
-    nothing is.
+    Content keeps apart in all of them. `public_tokens` (int64 [requests]) are the tokens at each
+    prompt's start that everybody may share; None where no prefix is declared public.
     """
     identities = basis.trace.identities
     content = number_forms(content_of(identity) for identity in identities)
@@ -57,7 +61,24 @@ def isolation_rows(sweeper: Sweeper, basis: Basis) -> list[Option]:
 
     if len(forms) == 1:
         return []
-    return sweeper.rows(forms, row)
+    rows = sweeper.rows(forms, row)
+    if public_tokens is not None and public_tokens.any() and _is_known(basis, "tenant"):
+        tenants = number_forms(identity.tenant for identity in identities)
+        shared = content[basis.trace.identity]
+        private = numbered(shared, tenants[basis.trace.identity])
+        cut, is_public = public_nodes(basis.trace, public_tokens)
+        own = separated(cut, (~is_public).astype(np.int64), [numbered(shared), private])[0]
+        rows.insert(
+            1,
+            sweeper.option(
+                "isolation",
+                "within a tenant, public prefixes shared",
+                capacity_blocks=sweeper.capacity_blocks,
+                cached=basis.cached_tokens(sweeper.capacity_blocks, own),
+                with_safe=False,
+            ),
+        )
+    return rows
 
 
 def _is_known(basis: Basis, field: str) -> bool:

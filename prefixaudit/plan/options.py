@@ -10,6 +10,7 @@ from prefixaudit.errors import UsageError, unknown_name
 from prefixaudit.plan.policies import POLICY_TITLES
 from prefixaudit.plan.routing import ROUTINGS
 from prefixaudit.plan.timing import MeasuredEngine
+from prefixaudit.pool.eviction import POLICIES
 
 TierWrites: TypeAlias = Literal["through", "on-eviction"]
 
@@ -80,7 +81,7 @@ class PlanOptions:
             raise UsageError("a number of replicas is 1 or more")
         for kind, names, known in (
             ("routing", self.routings, ROUTINGS),
-            ("policy to plan with", self.policies, tuple(POLICY_TITLES)),
+            ("policy to plan with", self.policies, {*POLICY_TITLES, *POLICIES.names}),
         ):
             for name in names:
                 if name not in known:

@@ -12,7 +12,13 @@ import numpy as np
 import prefixaudit
 from prefixaudit.analysis import AnalysisOptions
 from prefixaudit.analysis.assembly import key_fields, kv_bytes_per_token, why_incomplete
-from prefixaudit.analysis.pipeline import Quiet, gather_logs
+from prefixaudit.analysis.gathering import choose_block_size
+from prefixaudit.analysis.pipeline import (
+    Quiet,
+    gather_logs,
+    generated_setting,
+    replay_options_for,
+)
 from prefixaudit.core.pool import HitCurve
 from prefixaudit.core.trace import BlockTrace, Int64Array
 from prefixaudit.cost.hardware import find_gpu, find_tier
@@ -25,6 +31,7 @@ from prefixaudit.plan.isolation import isolation_rows
 from prefixaudit.plan.options import PlanOptions
 from prefixaudit.plan.recommend import recommend
 from prefixaudit.plan.report import CurvePoint, Option, PlanReport
+from prefixaudit.plan.routing import NEEDS_TIME
 from prefixaudit.plan.sampling import SampledRate, sample_of, sampled_rates
 from prefixaudit.plan.shape import Cliff, find_cliffs
 from prefixaudit.plan.sweeps import Sweeper
@@ -32,6 +39,7 @@ from prefixaudit.pool import find_knee, informative_capacities
 from prefixaudit.pool.curves import capacity_for_share
 
 if TYPE_CHECKING:
+    from prefixaudit.analysis.auditing import Auditing
     from prefixaudit.analysis.gathering import Gathered, Progress
 
 _WINDOWS_S: Final = (300.0, 3600.0)
@@ -68,27 +76,50 @@ def plan(
         find_tier(tier.name)
     if options.tiers and not options.gpus:
         raise UsageError("tiers need a GPU: a fetch is held against computing", hint="give --gpus")
-    if options.block_sizes:
-        # One tokenization in blocks that all sizes are made of.
-        smallest = int(np.gcd.reduce(np.array(options.block_sizes)))
-        own = deployment.block_size or smallest
-        deployment = replace(deployment, block_size=int(np.gcd(own, smallest)))
-    gathered = gather_logs(paths, deployment, reading, progress)
+    # One tokenization, in blocks that all sizes are made of.
+    own_size, _ = choose_block_size(deployment, None)
+    size = int(np.gcd.reduce(np.array([own_size, *options.block_sizes])))
+    auditing = _auditing(deployment, reading) if options.has_isolation else None
+    gathered = gather_logs(paths, replace(deployment, block_size=size), reading, progress, auditing)
     progress.stage("planning")
     if gathered.trace is None:
         return _empty(gathered, options)
-    return _Planner(gathered, gathered.trace, deployment, options).report()
+    return _Planner(gathered, deployment, options, own_size, auditing).report()
+
+
+def _auditing(deployment: Deployment, reading: AnalysisOptions) -> Auditing | None:
+    """Return what knows the declared public prefixes; None where there are none."""
+    if not deployment.public_prefixes:
+        return None
+    from prefixaudit.analysis.auditing import Auditing
+
+    caches_answers = generated_setting(reading, deployment) != "off"
+    return Auditing(
+        deployment,
+        cache_generated=caches_answers,
+        replay_options=replay_options_for(deployment, encode_generated=caches_answers),
+    )
 
 
 class _Planner:
+    """`own_size` is the deployment's block size; the log may have been read in smaller ones."""
+
     def __init__(
-        self, gathered: Gathered, trace: BlockTrace, deployment: Deployment, options: PlanOptions
+        self,
+        gathered: Gathered,
+        deployment: Deployment,
+        options: PlanOptions,
+        own_size: int,
+        auditing: Auditing | None,
     ) -> None:
+        assert gathered.trace is not None, "nothing was replayed"
         self.gathered = gathered
         self.deployment = deployment
         self.options = options
+        self.auditing = auditing
+        trace = gathered.trace
         answers, self.answer_origin = answer_tokens(trace, options.answer_tokens)
-        self.basis = Basis.of(
+        self.fine = Basis.of(
             trace,
             key_fields(deployment),
             engine=deployment.engine,
@@ -98,6 +129,9 @@ class _Planner:
             num_answer_tokens=answers,
             max_model_len=deployment.max_model_len,
         )
+        # A trace of block ids can only be read in its own blocks.
+        is_finer = own_size > trace.block_size and own_size % trace.block_size == 0
+        self.basis = self.fine.in_blocks_of(own_size) if is_finer else self.fine
         self.hardware: Hardware | None = None
         if options.gpus and deployment.model is not None:
             self.hardware = hardware_of(deployment.model, deployment, options, options.gpus[0])
@@ -112,6 +146,7 @@ class _Planner:
         cliffs = find_cliffs(curve, block_size=size, num_prompt_tokens=tokens)
         sweeper = Sweeper(
             basis=basis,
+            fine=self.fine,
             deployment=self.deployment,
             hardware=self.hardware,
             capacity_blocks=capacity,
@@ -235,7 +270,12 @@ class _Planner:
         if options.replicas:
             rows += sweeper.replicas()
         if options.has_isolation:
-            rows += isolation_rows(sweeper, basis)
+            public = None
+            if self.auditing is not None and self.gathered.trace is not None:
+                self.auditing.finish(self.gathered.trace, self.gathered.rows, capacity_blocks=here)
+                log = self.auditing.log
+                public = None if log is None else log.public_tokens
+            rows += isolation_rows(sweeper, basis, public)
         return rows
 
     def _sampled(self, capacities: Sequence[int | None]) -> tuple[SampledRate, ...]:
@@ -327,6 +367,22 @@ class _Planner:
                 "nothing was served in time: give --gpus and --model, or what you measured with "
                 "--throughput"
             )
+        asked = self.options.routings
+        if "session" in asked and not (basis.trace.session >= 0).any():
+            notes.append("no request names its session: routing by session wasn't compared")
+        if NEEDS_TIME & set(asked) and not (self.hardware or self.options.measured):
+            notes.append("routers that look at the load need time: they weren't compared")
+        if len(self.deployment.servers) > 1:
+            notes.append(
+                f"the deployment's {len(self.deployment.servers)} servers are taken as one pool; "
+                "--replicas says what several do"
+            )
+        if self.options.has_isolation and not any(
+            isinstance(getattr(identity, name), str)
+            for identity in basis.trace.identities
+            for name in ("tenant", "trust_domain", "user")
+        ):
+            notes.append("no request names its tenant or user: isolation wasn't compared")
         if self.options.sample is not None:
             notes.append(
                 "the sample's rates are those of plain LRU pools of full blocks; simulations in "

@@ -12,7 +12,7 @@ import numpy as np
 from prefixaudit.core.trace import Int64Array
 from prefixaudit.cost.hardware import find_tier
 from prefixaudit.cost.savings import break_even_tokens, lookup_s
-from prefixaudit.errors import ConfigurationError, UsageError
+from prefixaudit.errors import ConfigurationError, UsageError, unknown_name
 from prefixaudit.plan.basis import Basis
 from prefixaudit.plan.hardware import Hardware, block_bytes, hardware_of
 from prefixaudit.plan.options import GpuChoice, TierChoice
@@ -21,6 +21,7 @@ from prefixaudit.plan.report import BreakEven, Option, Sweep, TimedFigures
 from prefixaudit.plan.routing import NEEDS_TIME, replicas_of, requests_of
 from prefixaudit.plan.sampling import taken
 from prefixaudit.plan.serving import Server, alone, percentile, tier_seconds
+from prefixaudit.pool.eviction import POLICIES
 from prefixaudit.pool.vllm.timed import Replicas, StepSeconds, Tiers
 
 if TYPE_CHECKING:
@@ -39,11 +40,13 @@ TIMED: Final = "timed: vLLM's scheduler, arrivals of the log, answers' lengths a
 class Sweeper:
     """Runs sweeps over one log on one deployment.
 
-    `hardware` is that of the rows of all sweeps but the one of hardware; None: time isn't known
-    from a GPU. `capacity_blocks` is this pool's.
+    `fine` is the same log in the blocks that it was read in. `hardware` is that of the rows of all
+    sweeps but the one of hardware; None: time isn't known from a GPU. `capacity_blocks` is this
+    pool's.
     """
 
     basis: Basis
+    fine: Basis
     deployment: Deployment
     hardware: Hardware | None
     capacity_blocks: int
@@ -229,7 +232,7 @@ class Sweeper:
         tokens = self.capacity_blocks * self.basis.trace.block_size
 
         def row(size: int) -> Option:
-            basis = self.basis.in_blocks_of(size)
+            basis = self.fine.in_blocks_of(size)
             return self.option(
                 "block-size",
                 f"{size:,} tokens a block",
@@ -251,6 +254,17 @@ class Sweeper:
                     capacity_blocks=self.capacity_blocks,
                     with_safe=False,
                 )
+            facts = None if basis.engine is None else basis.engine.pool
+            if facts is not None and name in facts.policies and name != "belady":
+                return self.option(
+                    "policy",
+                    f"{name}: {POLICIES[name].title}",
+                    capacity_blocks=self.capacity_blocks,
+                    cached=basis.cached_tokens(self.capacity_blocks, policy=name),
+                    with_safe=False,
+                )
+            if name not in POLICY_TITLES:
+                raise UsageError(unknown_name("policy to plan with", name, POLICY_TITLES))
             [hits] = hits_by_policy(
                 basis.own,
                 np.zeros(basis.own.num_requests, dtype=np.int32),
