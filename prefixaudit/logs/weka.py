@@ -62,6 +62,7 @@ def _parse(
     if block_size < 1:
         raise RecordError("bad-field", "`block_size` is 0; a block has 1 token or more")
     file.trace_block_size = block_size
+    file.note("conversations have no place in time among each other: each one starts at 0")
     name = first_text((record,), ("id",)) or f"{PurePath(source.path).name}:{source.line}"
     is_local = record.get("hash_id_scope", "local") == "local"
     conversation = _Conversation(

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from prefixaudit.errors import IncompleteError
 from prefixaudit.logs import LOG_FORMATS, ReadOptions
 from tests.logs.reading import read_bytes
 
@@ -48,12 +49,23 @@ def test_reader_loses_no_record_of_any_json(
     place = flip[0] % len(data)
     for damaged in (data, data[:place] + flip[1] + data[place:]):
         options = ReadOptions(log_format=name, trace_block_size=16)
-        read = read_bytes(tmp_path, damaged, options)
-        with_items = [item.source.line for item in read.items]
-
-        assert set(with_items) == {
+        try:
+            read = read_bytes(tmp_path, damaged, options)
+        except IncompleteError as error:
+            # A server's log may hold nothing about requests.
+            if "no records" in str(error) or "no requests" in str(error):
+                continue
+            raise
+        file = read.stream.files[0]
+        with_items = {item.source.line for item in read.items}
+        lines = {
             number
             for number, line in enumerate(damaged.split(b"\n"), 1)
-            if line.strip(b" \t\r").removeprefix(b"\xef\xbb\xbf")
+            if line.strip(b" \t\r\0").removeprefix(b"\xef\xbb\xbf") or b"\0" in line
         }
-        assert read.stream.num_records >= len(set(with_items))
+        num_aside = sum(file.set_aside.values()) + file.num_other_lines
+
+        assert with_items <= lines
+        assert read.stream.num_records >= len(with_items)
+        assert read.stream.num_records + file.num_other_lines >= len(lines)
+        assert len(lines) <= len(with_items) + num_aside
