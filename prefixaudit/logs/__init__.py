@@ -21,15 +21,18 @@ holds no prompt text, salt or key. Line numbers count from 1 over all lines, bla
 from prefixaudit.logs._file import LogFile, Repair
 from prefixaudit.logs._format import LOG_FORMATS, LogFormat
 from prefixaudit.logs._options import ReadOptions
+from prefixaudit.logs._paths import FoundFile, find_files
 from prefixaudit.logs._stream import IgnoredFile, LogStream, read_logs
 
 __all__ = [
     "LOG_FORMATS",
+    "FoundFile",
     "IgnoredFile",
     "LogFile",
     "LogFormat",
     "LogStream",
     "ReadOptions",
     "Repair",
+    "find_files",
     "read_logs",
 ]

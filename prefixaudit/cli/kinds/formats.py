@@ -16,8 +16,11 @@ def _table() -> Table:
     from prefixaudit.logs import LOG_FORMATS
 
     return Table(
-        heads=("format", "what it is"),
-        rows=tuple((name, LOG_FORMATS[name].title) for name in LOG_FORMATS.names),
+        heads=("format", "what it is, and what it can know"),
+        rows=tuple(
+            (name, f"{LOG_FORMATS[name].title}. Fields: {', '.join(LOG_FORMATS[name].fields)}")
+            for name in LOG_FORMATS.names
+        ),
     )
 
 
