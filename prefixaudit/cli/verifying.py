@@ -15,10 +15,14 @@ SCHEMA_VERSION = 1
 
 
 def exit_code(report: VerificationReport) -> int:
-    """Return 1 where something differs, 3 where a file is broken or nothing was verified."""
+    """Return 1 where something differs, 3 where not every JSON file could be verified.
+
+    3 too where nothing was: a file that is broken or of no known kind says nothing of this
+    installation.
+    """
     if report.num_mismatches:
         return 1
-    return 3 if report.problems or not report.num_files else 0
+    return 3 if report.problems or report.unknown_vectors or not report.num_files else 0
 
 
 def as_json(report: VerificationReport) -> str:
@@ -48,6 +52,7 @@ def as_text(report: VerificationReport) -> str:
             row.kind,
             f"{row.engine} {row.engine_version}".strip(),
             f"{row.num_files:,}",
+            f"{row.num_configs:,}" if row.num_configs else "",
             f"{row.num_cases:,}",
             f"{row.num_operations:,}",
             f"{row.num_mismatches:,}",
@@ -59,14 +64,21 @@ def as_text(report: VerificationReport) -> str:
         "",
         *(
             f"{sum(getattr(row, name) for row in report.kinds):,}"
-            for name in ("num_files", "num_cases", "num_operations", "num_mismatches")
+            for name in (
+                "num_files",
+                "num_configs",
+                "num_cases",
+                "num_operations",
+                "num_mismatches",
+            )
         ),
     )
-    table = Table(
-        heads=("kind", "engine", "files", "cases", "operations", "mismatches"),
-        rows=(*rows, total),
-        right=frozenset({2, 3, 4, 5}),
-    )
+    heads = ("kind", "engine", "files", "configs", "cases", "operations", "mismatches")
+    table_rows = [*rows, total]
+    if not any(row.num_configs for row in report.kinds):
+        heads = heads[:3] + heads[4:]
+        table_rows = [row[:3] + row[4:] for row in table_rows]
+    table = Table(heads=heads, rows=tuple(table_rows), right=frozenset(range(2, len(heads))))
     lines = [printable(report.root), "", *lines_of(table)]
     for kind, mismatch in report.first_mismatches.items():
         lines += [
@@ -107,5 +119,13 @@ def _verdict(report: VerificationReport) -> str:
     if code == 1:
         return f"exit 1: {report.num_mismatches:,} operations differ"
     if code == 3:
-        return "exit 3: nothing was verified" if not report.num_files else "exit 3: broken files"
+        if not report.num_files:
+            return "exit 3: nothing was verified"
+        broken, unknown = len(report.problems), len(report.unknown_vectors)
+        counts = [
+            f"{count:,} {what}"
+            for count, what in ((broken, "broken"), (unknown, "of no known kind"))
+            if count
+        ]
+        return f"exit 3: incomplete, JSON files that say nothing: {', '.join(counts)}"
     return "exit 0: all equal" + ("" if report.is_complete else ", but not all was verified")

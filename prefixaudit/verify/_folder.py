@@ -34,13 +34,17 @@ _DOCUMENTS = (".md", ".txt", ".rst")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedKind:
-    """Counts of one kind and engine version; `num_mismatches` counts operations that differ."""
+    """Counts of one kind and engine version; `num_mismatches` counts operations that differ.
+
+    `num_configs` counts model configs, where a kind's cases belong to some.
+    """
 
     kind: str
     title: str
     engine: str
     engine_version: str
     num_files: int
+    num_configs: int
     num_cases: int
     num_operations: int
     num_mismatches: int
@@ -80,6 +84,11 @@ class VerificationReport:
         return sum(row.num_mismatches for row in self.kinds)
 
     @property
+    def unknown_vectors(self) -> tuple[FileProblem, ...]:
+        """Return the JSON files of no known kind: they look like vectors and were not verified."""
+        return tuple(item for item in self.unknown if item.name.endswith(".json"))
+
+    @property
     def is_equal(self) -> bool:
         """Return whether something was verified, every value was equal and no file was broken."""
         return self.num_files > 0 and self.num_mismatches == 0 and not self.problems
@@ -95,6 +104,7 @@ class _Counts:
     title: str
     engine: str
     num_files: int = 0
+    num_configs: int = 0
     num_cases: int = 0
     num_operations: int = 0
     num_mismatches: int = 0
@@ -135,6 +145,7 @@ def verify_folder(path: Path | str, *, kinds: Iterable[str] | None = None) -> Ve
                 engine=count.engine,
                 engine_version=version,
                 num_files=count.num_files,
+                num_configs=count.num_configs,
                 num_cases=count.num_cases,
                 num_operations=count.num_operations,
                 num_mismatches=count.num_mismatches,
@@ -226,6 +237,7 @@ def _count(kind: str, version: str, verifier: Verifier, tally: Tally, found: _Fi
     default = _Counts(title=verifier.title, engine=verifier.engine)
     counts = found.counts.setdefault((kind, version), default)
     counts.num_files += 1
+    counts.num_configs += tally.num_configs
     counts.num_cases += tally.num_cases
     counts.num_operations += tally.num_operations
     counts.num_mismatches += tally.num_mismatches

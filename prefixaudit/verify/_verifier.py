@@ -58,11 +58,17 @@ class Tally:
     def __init__(self, file_name: str) -> None:
         self.file_name = file_name
         self.current_case = ""
+        self.num_configs = 0
         self.num_cases = 0
         self.num_operations = 0
         self.num_mismatches = 0
         self.first_mismatch: Mismatch | None = None
         self.not_reproduced: list[NotReproduced] = []
+
+    def config(self, label: str) -> None:
+        """Begin a model config; its cases follow."""
+        self.current_case = label
+        self.num_configs += 1
 
     def case(self, label: str) -> None:
         """Begin a case; comparisons that follow belong to it."""

@@ -53,7 +53,7 @@ def _verify_record(
     record: Mapping[str, Any],
     known: Mapping[str, Any],
 ) -> None:
-    tally.current_case = name
+    tally.config(name)
     config = record.get("config")
     if config is None:
         config = _published(file.path, str(record["config_name"]))

@@ -160,6 +160,28 @@ def test_verify_counts_and_tells_a_mismatch(cli: Runner, tmp_path: Path) -> None
     assert cli("verify", tmp_path, "-f", "json").json["num_mismatches"] >= 1
 
 
+def test_verify_is_incomplete_with_a_json_file_that_it_cannot_verify(
+    cli: Runner, tmp_path: Path
+) -> None:
+    source = next((DATA / "sglang_replay").rglob("*.json"))
+    folder = tmp_path / "sglang_replay"
+    folder.mkdir()
+    (folder / source.name).write_bytes(source.read_bytes())
+    (tmp_path / "README.md").write_text("documents are no vectors")
+    (tmp_path / "notes.txt").write_text("nor are notes")
+
+    assert cli("verify", tmp_path).code == 0
+
+    (tmp_path / "other.json").write_text('{"engine": "other"}')
+    unknown = cli("verify", tmp_path)
+    (tmp_path / "cut.json").write_text('{"engine": ')
+    broken = cli("verify", tmp_path)
+
+    assert (unknown.code, broken.code) == (3, 3)
+    assert "incomplete, JSON files that say nothing: 1 of no known kind" in unknown.out
+    assert "1 broken, 1 of no known kind" in broken.out
+
+
 def test_verify_of_nothing_is_incomplete(cli: Runner, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{}")
 

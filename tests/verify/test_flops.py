@@ -31,6 +31,7 @@ def test_all_goldens_are_equal(tmp_path: Path) -> None:
     (row,) = report.kinds
     # 24 small configs of 7 cases, 19 published ones of 3, and six rotary types.
     assert (row.num_cases, row.num_mismatches) == (24 * 7 + 19 * 3 + 6, 0)
+    assert row.num_configs == 24 + 19
     assert report.is_complete
 
 

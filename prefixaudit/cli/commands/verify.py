@@ -25,7 +25,8 @@ def verify(
 
     A folder made with an engine build of your own shows whether this installation computes its
     keys and hits exactly. Files of no known kind and cases that can't be recomputed are named.
-    Exit 0: all equal. 1: something differs. 3: a file is broken, or nothing was verified.
+    Exit 0: all equal. 1: something differs. 3: a JSON file is broken or of no known kind, or
+    nothing was verified.
 
     \b
     Examples:
