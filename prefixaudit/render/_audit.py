@@ -110,23 +110,36 @@ def _tier_row(tier: TierFigures) -> str:
     return f"  {printable(tier.name):<28}{rates}    {gaps}"
 
 
-def isolation_lines(rows: Sequence[IsolationRow], *, num_prompt_tokens: int) -> Iterator[str]:
-    """Yield the rows on isolation, their head first; nothing for fewer than two groups."""
+def isolation_lines(
+    rows: Sequence[IsolationRow], *, num_prompt_tokens: int, prefill_flops: float | None
+) -> Iterator[str]:
+    """Yield the rows on isolation, their head first; nothing for fewer than two groups.
+
+    Shares are those of all prompt tokens and of all prefill FLOPs; differences are in points.
+    """
     if not any(row.num_groups > 1 for row in rows):
         return
-    yield f"{'WHAT ISOLATION COSTS':<44}{'token hit rate':>15}{'difference':>13}{'FLOPs saved':>15}"
+    yield (
+        f"{'WHAT ISOLATION COSTS':<44}{'token hit rate':>15}{'points':>9}"
+        f"{'FLOPs saved':>15}{'points':>9}"
+    )
     base = rows[0]
     for row in rows:
         label = _POLICIES[row.policy]
         if row.num_groups > 1:
             label += f" ({row.num_groups:,})"
-        lost = (base.num_cached_tokens - row.num_cached_tokens) / max(1, num_prompt_tokens)
-        difference = "" if row is base else f"{-100 * lost:+.2f}"
-        saved = row.prefill_flops_saved
-        share = "-"
-        if saved is not None and base.prefill_flops_saved:
-            share = f"{100 * saved / base.prefill_flops_saved:.1f} %"
-        yield f"  {label:<42}{_percent(row.token_hit_rate):>15}{difference:>13}{share:>15}"
+        gained = (row.num_cached_tokens - base.num_cached_tokens) / max(1, num_prompt_tokens)
+        points = "" if row is base else f"{100 * gained:+.2f}"
+        share, base_share = (
+            _share(item.prefill_flops_saved, prefill_flops) for item in (row, base)
+        )
+        more = ""
+        if row is not base and share is not None and base_share is not None:
+            more = f"{100 * (share - base_share):+.2f}"
+        yield (
+            f"  {label:<42}{_percent(row.token_hit_rate):>15}{points:>9}"
+            f"{_percent(share):>15}{more:>9}"
+        ).rstrip()
 
 
 def proposal_lines(audit: AuditReport) -> Iterator[tuple[int, str]]:
@@ -142,6 +155,10 @@ def proposal_lines(audit: AuditReport) -> Iterator[tuple[int, str]]:
 
 def _plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None
 
 
 def _percent(share: float | None) -> str:

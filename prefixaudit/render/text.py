@@ -228,7 +228,11 @@ class _Text:
             yield from self._wrapped(line, indent=indent)
         for table in (
             key_lines(audit),
-            isolation_lines(audit.isolation, num_prompt_tokens=self.report.num_prompt_tokens),
+            isolation_lines(
+                audit.isolation,
+                num_prompt_tokens=self.report.num_prompt_tokens,
+                prefill_flops=self.report.prefill_flops,
+            ),
         ):
             rows = list(table)
             if rows:
