@@ -73,8 +73,9 @@ def as_text(report: VerificationReport) -> str:
             )
         ),
     )
+    heads: tuple[str, ...]
     heads = ("kind", "engine", "files", "configs", "cases", "operations", "mismatches")
-    table_rows = [*rows, total]
+    table_rows: list[tuple[str, ...]] = [*rows, total]
     if not any(row.num_configs for row in report.kinds):
         heads = heads[:3] + heads[4:]
         table_rows = [row[:3] + row[4:] for row in table_rows]
