@@ -122,7 +122,8 @@ def _analysed(
         return None
     from prefixaudit.analysis import AnalysisOptions, analyse
 
-    analysis = replace(analysis or AnalysisOptions(), rule_folders=options.rule_folders)
+    # A gate says whether, not why: where tokens go isn't looked for.
+    analysis = replace(analysis or AnalysisOptions(), rule_folders=options.rule_folders, why=False)
     return analyse(log_paths, deployment, analysis, progress)
 
 

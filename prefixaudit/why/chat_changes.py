@@ -21,7 +21,12 @@ from prefixaudit.why.rendering import (
     tools_area,
 )
 from prefixaudit.why.runs import Pair
-from prefixaudit.why.structure import MessagesChange, changed_field, compare_tools
+from prefixaudit.why.structure import (
+    MessagesChange,
+    argument_texts,
+    changed_field,
+    compare_tools,
+)
 from prefixaudit.why.volatile import find_volatile
 
 
@@ -201,7 +206,12 @@ def _in_answer(
                 except ValueError:
                     break
                 if written == sent:
-                    return Found("arguments-reserialised", span.path, character=place - span.start)
+                    # What the client sent can be what the model wrote, and be printed otherwise.
+                    kept = any(
+                        earlier.text.startswith(text, span.start) for text in argument_texts(answer)
+                    )
+                    kind = "arguments-reprinted" if kept else "arguments-reserialised"
+                    return Found(kind, span.path, character=place - span.start)
             break
     if _thinks(earlier.text[place:], answer):
         return Found("reasoning-dropped", _message_place(pair, change.first))

@@ -76,10 +76,15 @@ class Explainer:
         if self.explained and self.explained[-1].position == position:
             return
         request = prompt.request
-        if isinstance(request.prompt, RawText) and request.prompt.add_special_tokens:
-            tokens = prompt.tokens
-            if not isinstance(tokens, BlockHashes) and len(tokens) > 1 and tokens[0] == tokens[1]:
-                self._add(position, "double-bos", "the prompt's first token", 1)
+        tokens = prompt.tokens
+        if (
+            isinstance(request.prompt, RawText | ChatMessages)
+            and request.prompt.add_special_tokens
+            and not isinstance(tokens, BlockHashes)
+            and len(tokens) > 1
+            and tokens[0] == tokens[1]
+        ):
+            self._add(position, "double-bos", "the prompt's first token", 1)
         elif isinstance(request.prompt, ChatMessages):
             place = self._printed_null(request, request.prompt)
             if place is not None:
@@ -122,8 +127,8 @@ class Explainer:
         return text.startswith(("None", "null"), place) and text[place + 4 :] == without[place:]
 
     def _find(self, pair: Pair) -> Found | None:
-        if _adds_a_token(pair):
-            return Found("double-bos", "the prompt's first token")
+        if (kind := _begins_otherwise(pair)) is not None:
+            return Found(kind, "the prompt's first token")
         if _media_differ(pair):
             return Found("image-changed", "the prompt's media")
         ours, theirs = pair.reader.request.prompt, pair.relative.request.prompt
@@ -176,20 +181,16 @@ class Explainer:
         return Found("text-replaced", where, character=place)
 
 
-def _adds_a_token(pair: Pair) -> bool:
-    """Say whether one prompt is the other with one more token in front of it, twice the same."""
+def _begins_otherwise(pair: Pair) -> str | None:
+    """Say whether one prompt is the other with one more token in front: a begin token, or two."""
     if pair.num_shared > 2 or not pair.runs:
-        return False
+        return None
     ours, theirs = pair.reader.tokens(), pair.relative.tokens()
     for longer, shorter in ((ours, theirs), (theirs, ours)):
         length = min(len(longer) - 1, len(shorter), 64)
-        if (
-            length > 1
-            and longer[0] == longer[1]
-            and (longer[1 : length + 1] == shorter[:length]).all()
-        ):
-            return True
-    return False
+        if length > 16 and (longer[1 : length + 1] == shorter[:length]).all():
+            return "double-bos" if longer[0] == longer[1] else "bos-differs"
+    return None
 
 
 def _media_differ(pair: Pair) -> bool:

@@ -97,6 +97,11 @@ KINDS: Final[Mapping[str, Kind]] = {
         "arguments of a tool call were parsed and dumped again",
         "Send tool arguments back as the very text that the model wrote",
     ),
+    "arguments-reprinted": _template(
+        "arguments of a tool call are printed otherwise than the model wrote them",
+        "Use a template that prints arguments as the model writes them, if there is one",
+        "cost",
+    ),
     "null-content": _client(
         "the same turn with null content before, and an empty text now",
         "Send null or the empty text for a turn without content, always the same",
@@ -159,6 +164,12 @@ KINDS: Final[Mapping[str, Kind]] = {
         "fault",
         "server",
         "Send rendered text with add_special_tokens=false",
+    ),
+    "bos-differs": Kind(
+        "one path adds the begin token, the other doesn't",
+        "fault",
+        "server",
+        "Let both paths begin alike: one begin token, from the template or from the tokenizer",
     ),
     "template-choice": _client(
         "template, its arguments or documents differ",

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prefixaudit.core.request import ChatMessages, RawText, Request
+from prefixaudit.core.request import ChatMessages, RawText, Request, TokenIds
 from prefixaudit.prompts import Refusal, Replayer
 from prefixaudit.why.runs import Remembered
 
@@ -54,10 +54,6 @@ class Texts:
             self._kept.popitem(last=False)
         return found
 
-    def part(self, entry: Remembered, start: int, end: int) -> str | None:
-        """Return the text of some tokens of a prompt, None without a tokenizer."""
-        return self._decoded(entry, start, end)
-
     def rendered(self, request: Request) -> str | None:
         """Return the text of a request, None where it has none."""
         try:
@@ -80,10 +76,22 @@ class Texts:
                     return None
                 sent = self._decoded(entry, 0, entry.num_prompt_tokens)
                 return Text(whole, len(whole if sent is None else sent))
-        answer = ""
-        if entry.num_tokens > entry.num_prompt_tokens:
-            answer = self._decoded(entry, entry.num_prompt_tokens, entry.num_tokens) or ""
-        return Text(text + answer, len(text))
+        # All of the answer: its last token isn't cached, but the text it ends is what was written.
+        return Text(text + self._answer(entry), len(text))
+
+    def _answer(self, entry: Remembered) -> str:
+        if entry.num_tokens == entry.num_prompt_tokens:
+            return ""
+        match entry.request.generated:
+            case RawText(text=text):
+                return text
+            case TokenIds(token_ids=ids):
+                try:
+                    return self._replayer.encoder.decode(ids)
+                except Refusal:
+                    return ""
+            case _:
+                return ""
 
     def _decoded(self, entry: Remembered, start: int, end: int) -> str | None:
         if entry.media or start >= end:
@@ -200,6 +208,11 @@ def tool_name(tool: Mapping[str, Any]) -> str:
 
 
 def _tool_texts(tool: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a template may have printed of a tool: all of it, its function, its name."""
+    function = tool.get("function")
+    for value in (tool, function) if isinstance(function, Mapping) else (tool,):
+        for indent in (None, 4, 2):
+            yield json.dumps(value, ensure_ascii=False, indent=indent)
     name = tool_name(tool)
     if name:
         yield f'"{name}"'

@@ -90,7 +90,9 @@ def plan_repair(
             cause.source == "client"
         ):
             return Planned("messages sent back as before", KeepMessages(pairs))
-        case "reasoning-dropped" | "generation-prompt" | "history-rewritten":
+        case (
+            "reasoning-dropped" | "generation-prompt" | "history-rewritten" | "arguments-reprinted"
+        ):
             return Planned(
                 "each prompt goes on where the earlier one ended",
                 AppendOnly(pairs, replayer, cache_generated=cache_generated),

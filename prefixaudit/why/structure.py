@@ -146,6 +146,12 @@ def _id(call: Any) -> Any:
     return call.get("id") if isinstance(call, Mapping) else None
 
 
+def argument_texts(message: Mapping[str, Any]) -> list[str]:
+    """Return the arguments of a message's tool calls that were sent as text."""
+    found = [arguments_of(call) for call in _parts(message.get("tool_calls"))]
+    return [text for text in found if isinstance(text, str) and text]
+
+
 def arguments_of(call: Any) -> Any:
     function = call.get("function") if isinstance(call, Mapping) else None
     return function.get("arguments") if isinstance(function, Mapping) else None

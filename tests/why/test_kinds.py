@@ -294,3 +294,57 @@ def test_every_kind_says_what_to_change_in_one_sentence() -> None:
         assert text[0].isupper(), name
         assert ". " not in text, name
         assert not text.endswith("."), name
+
+
+def test_arguments_that_the_server_prints_otherwise(tmp_path: Path) -> None:
+    """The client kept the model's text; vLLM's server parses it, and the template dumps it."""
+    template = TEMPLATE.replace(
+        "(m.content or '')",
+        "(m.content or '') ~ (m.tool_calls[0].function.arguments | tojson if m.tool_calls else '')",
+    )
+    written = '{"vessel":"Marit","quay":7,"draught":9.5,"note":"two tugs stand by"}'
+    call = {"id": "1", "type": "function", "function": {"name": "book", "arguments": written}}
+    first = [system(SYSTEM), TURNS[0]]
+    log = write_log(
+        tmp_path,
+        [
+            body(first),
+            body([*first, {"role": "assistant", "content": None, "tool_calls": [call]}, TURNS[2]]),
+        ],
+        output_token_ids=[_byte_ids(written), []],
+    )
+
+    cause = only_cause(report_of(log, template=template, engine="vllm@0.33.0"))
+
+    assert (cause.kind, cause.intent) == ("arguments-reprinted", "cost")
+    assert cause.place == "messages[2].tool_calls[0].function.arguments"
+
+
+def test_prompt_without_a_begin_token(tmp_path: Path) -> None:
+    text = f"<|system|>{SYSTEM}<|end|><|user|>Free berths?<|end|><|assistant|>"
+    log = write_log(
+        tmp_path,
+        [
+            body([system(SYSTEM), user("Free berths?")]),
+            {"model": "m", "prompt": text, "add_special_tokens": False},
+        ],
+    )
+
+    assert only_cause(report_of(log)).kind == "bos-differs"
+
+
+def test_tools_that_wander_though_their_names_stand_in_the_history(tmp_path: Path) -> None:
+    template = (
+        "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' and loop.last %}"
+        "{{ '<|tools|>' ~ (tools | tojson) ~ '<|/tools|>' }}{% endif %}"
+        "{{ '<|' ~ m.role ~ '|>' ~ m.content ~ '<|end|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+    )
+    tools = [_tool("berth"), _tool("tide")]
+    turns = [user('Call "berth" and then "tide" for the Marit.'), *TURNS[1:]]
+    log = write_log(
+        tmp_path,
+        [body([system(SYSTEM), *turns[:length]], tools=tools) for length in (1, 3, 5)],
+    )
+
+    assert kinds(report_of(log, template=template)) == ["tools-moved"]

@@ -51,6 +51,14 @@ def analyze(
     audit: Annotated[
         bool, typer.Option("--audit/--no-audit", help="Look for unsafe sharing.")
     ] = True,
+    why: Annotated[
+        bool,
+        typer.Option("--why/--no-why", help="Say where tokens go and what breaks prefixes."),
+    ] = True,
+    what_if: Annotated[
+        bool,
+        typer.Option("--what-if", help="Replay the log again with each such cause repaired."),
+    ] = False,
     color: options.ColourOption = "auto",
 ) -> int:
     """How much of a log could be reused, and what that saves.
@@ -96,6 +104,8 @@ def analyze(
         jobs=jobs,
         audit=audit,
         rule_folders=tuple(rules or ()),
+        why=why,
+        what_if=what_if,
     )
     progress = streams.ProgressLine()
     try:
