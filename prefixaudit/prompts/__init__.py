@@ -9,6 +9,7 @@ from prefixaudit.prompts.parallel import ReplayRun, replay_many
 from prefixaudit.prompts.replayer import Rendered, Replayer, ReplayOptions
 from prefixaudit.prompts.server_rules import AS_SENT, SGLANG, VLLM, ServerRules
 from prefixaudit.prompts.statistics import ReplayStatistics
+from prefixaudit.prompts.template_syntax import SyntaxUse, TemplateSyntax
 from prefixaudit.prompts.templates import Refusal, TemplateFacts, TemplateRenderer
 
 __all__ = [
@@ -22,7 +23,9 @@ __all__ = [
     "ReplayStatistics",
     "Replayer",
     "ServerRules",
+    "SyntaxUse",
     "TemplateFacts",
     "TemplateRenderer",
+    "TemplateSyntax",
     "replay_many",
 ]

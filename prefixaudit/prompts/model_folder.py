@@ -72,14 +72,17 @@ class PromptFiles:
         )
 
 
-def read_prompt_files(folder: Path) -> PromptFiles:
-    """Read a model folder. Raises ConfigurationError with all problems that it has."""
+def read_prompt_files(folder: Path, *, needs_tokenizer: bool = True) -> PromptFiles:
+    """Read a model folder. Raises ConfigurationError with all problems that it has.
+
+    A folder without tokenizer.json is fine where `needs_tokenizer` is False.
+    """
     problems: list[str] = []
     if not folder.is_dir():
         raise ConfigurationError(
             f"{folder}: no such folder; expected a model folder with {TOKENIZER}"
         )
-    if not (folder / TOKENIZER).is_file():
+    if needs_tokenizer and not (folder / TOKENIZER).is_file():
         problems.append(f"{folder / TOKENIZER}: no such file; prompts can't be tokenized without")
     config_path = folder / _CONFIG
     config = _read_object(config_path, problems)

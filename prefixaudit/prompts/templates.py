@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from prefixaudit.errors import IncompleteError
 from prefixaudit.prompts.limits import Limits, TooMuch
+from prefixaudit.prompts.template_syntax import TemplateSyntax, syntax_of
 from prefixaudit.prompts.watchdog import OutOfTime, time_limit
 
 if TYPE_CHECKING:
@@ -98,6 +99,12 @@ class TemplateRenderer:
             with time_limit(self._time_limit_s):
                 self._facts[template] = _facts_of(compiled.environment, template)
         return self._facts[template]
+
+    def syntax(self, template: str) -> TemplateSyntax:
+        """Return what could make prompts unstable in a template. Raises Refusal if not valid."""
+        compiled = self._compiled(template)
+        with time_limit(self._time_limit_s):
+            return syntax_of(compiled.environment, template)
 
     def render(
         self,
