@@ -102,7 +102,8 @@ def _json_event(text: str, time_s: float | Unknown) -> Event | None:
     try:
         record = orjson.loads(text)
     except orjson.JSONDecodeError:
-        if MARKERS.search(text):
+        # Nothing else that SGLang logs starts so.
+        if MARKERS.search(text) or text.lstrip().startswith('{"timestamp": '):
             raise RecordError("cut-line", "the record ends in its middle: data is lost") from None
         return None
     if not isinstance(record, dict) or not is_event(record):

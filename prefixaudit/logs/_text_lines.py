@@ -84,6 +84,11 @@ def text_lines(file: LogFile) -> Iterator[TextLine | Skipped]:
             )
 
 
+def start_of(line: bytes, num_bytes: int = 4096) -> str:
+    """Return the start of a line as text without colours, to recognise a format by."""
+    return _ANSI.sub(b"", line[:num_bytes]).decode("utf-8", "replace")
+
+
 def outer_time(front: str) -> float | Unknown:
     """Return the ISO time in what stands before a server's own line, UNKNOWN without one."""
     match = _OUTER_TIME.search(front)

@@ -34,7 +34,7 @@ from prefixaudit.logs._sglang_objects import (
     session_of,
     usage_of,
 )
-from prefixaudit.logs._text_lines import text_lines
+from prefixaudit.logs._text_lines import start_of, text_lines
 
 _MAX_HELD: Final = 2048
 _MAX_HELD_BYTES: Final = 2**27
@@ -46,7 +46,7 @@ def _recognise(sample: Sample) -> float:
     if share:
         return 0.6 + 0.35 * share
     for line in sample.lines:
-        text = line[:4096].decode("utf-8", "replace")
+        text = start_of(line)
         try:
             found = line_of(text)
         except RecordError:

@@ -16,7 +16,7 @@ from prefixaudit.logs._file import LogFile
 from prefixaudit.logs._format import LogFormat, ReadItem, Sample
 from prefixaudit.logs._json_lines import RecordError
 from prefixaudit.logs._options import ReadOptions
-from prefixaudit.logs._text_lines import TextLine
+from prefixaudit.logs._text_lines import TextLine, start_of
 from prefixaudit.logs._vllm_engine import VllmEngine
 from prefixaudit.logs._vllm_joining import Joiner
 from prefixaudit.logs._vllm_lines import PREFIX, Message, is_vllm_record, joined, messages
@@ -26,10 +26,7 @@ _MAX_PARTS: Final = 10_000
 
 
 def _recognise(sample: Sample) -> float:
-    num_lines = sum(
-        PREFIX.search(line[:600].decode("utf-8", "replace")) is not None for line in sample.lines
-    )
-    if num_lines:
+    if any(PREFIX.search(start_of(line, 700)) for line in sample.lines):
         return 0.95
     share = sample.share_of_records(
         lambda record: is_vllm_record(record) and str(record.get("name", "")).startswith("vllm")
