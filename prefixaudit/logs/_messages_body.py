@@ -161,9 +161,9 @@ def _add_message(
     calls: list[Mapping[str, Any]] = []
     reasoning: list[str] = []
     for block in content:
-        kind = block.get("type")
+        kind = str(block.get("type"))
         if kind not in _BLOCKS:
-            return str(kind)[:40]
+            return kind[:40]
         if kind == "text" and block.get("text"):
             parts.append({"type": "text", "text": block["text"]})
         elif kind == "image" and isinstance(block.get("source"), dict):

@@ -174,7 +174,7 @@ def _add_items(messages: list[Mapping[str, Any]], items: list[Any]) -> NotReplay
             continue
         elif kind == "message" and item.get("role") == "assistant":
             made = {"content": _assistant_text(item.get("content"))}
-        elif kind == "message" and item.get("role") in _CHAT_ROLES:
+        elif kind == "message" and str(item.get("role")) in _CHAT_ROLES:
             messages.append({"role": item["role"], "content": _content(item.get("content"))})
             continue
         else:

@@ -89,7 +89,7 @@ def _read(file: LogFile, options: ReadOptions) -> Iterator[ReadItem]:
             continue
         message_id = known_text(message, "id")
         request_id = known_text(record, "requestId")
-        name = message_id if isinstance(message_id, str) else f"{source}"
+        name = message_id if isinstance(message_id, str) and message_id else f"{source}"
         asked = request_id if isinstance(request_id, str) else newest.get(name)
         if isinstance(request_id, str) and (name, None) in calls:
             # The message's first lines had no request id: they are of the first that comes.

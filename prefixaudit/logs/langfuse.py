@@ -49,7 +49,7 @@ def _recognise(sample: Sample) -> float:
 
 
 def _is_observation(record: Mapping[str, Any]) -> bool:
-    return record.get("type") in _TYPES and ("trace_id" in record or "traceId" in record)
+    return str(record.get("type")) in _TYPES and ("trace_id" in record or "traceId" in record)
 
 
 def _is_trace(record: Mapping[str, Any]) -> bool:

@@ -127,7 +127,7 @@ def _of_span(
 def _is_call(attributes: Mapping[str, Any]) -> bool:
     operation = attributes.get("gen_ai.operation.name", attributes.get("llm.request.type"))
     if operation is not None:
-        return operation in _CALLS
+        return str(operation) in _CALLS
     if attributes.get("openinference.span.kind") not in (None, "LLM"):
         return False
     names = (*_PROMPT_TOKENS, "gen_ai.input.messages", "gen_ai.prompt", "gen_ai.prompt.0.content")
