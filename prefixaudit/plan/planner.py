@@ -198,6 +198,7 @@ class _Planner:
                 points,
                 cliffs,
                 capacity_blocks=capacity if origin != "the knee of the curve" else None,
+                hit_rate=basis.rate(cached),
                 endless_hit_rate=endless,
                 ttft_target_s=options.ttft_p95_s,
                 assumptions=assumptions,
@@ -265,7 +266,7 @@ class _Planner:
             rows += sweeper.policies(options.policies)
         if len(options.gpus) > 1 or options.kv_cache_dtypes:
             rows += sweeper.hardware_choices()
-        if options.tiers:
+        if options.tiers and basis.why_no_time is None:
             rows += sweeper.tiers(options.tiers)
         if options.replicas:
             rows += sweeper.replicas()
@@ -354,14 +355,28 @@ class _Planner:
                 f"{options.max_num_seqs:,}; arrivals of the log"
                 + ("" if options.load == 1 else f" at {options.load:g} times its speed")
             )
+            lines.append(
+                "TTFT is waiting, lookup, fetch and prefill; tokenizing and HTTP (0 to 16 ms) are "
+                "left out"
+            )
             if basis.engine is None:
                 lines.append("no engine given: in time vLLM 0.33.0's rules")
+        if options.tiers:
+            lines.append(
+                "tiers: a step waits for the fetches of the requests that it admits; blocks of all "
+                "ranks come together; writing takes no time"
+            )
         return tuple(lines)
 
     def _notes(self) -> Sequence[str]:
         basis, notes = self.basis, []
         if basis.why_no_time is not None:
-            notes.append(f"nothing was served in time: {basis.why_no_time}")
+            what = (
+                "nothing was served in time, tiers weren't compared"
+                if self.options.tiers
+                else ("nothing was served in time")
+            )
+            notes.append(f"{what}: {basis.why_no_time}")
         elif self.hardware is None and self.options.measured is None:
             notes.append(
                 "nothing was served in time: give --gpus and --model, or what you measured with "

@@ -8,6 +8,9 @@ from typing import Final
 from prefixaudit.plan.report import CurvePoint, Option, Range, Recommendation
 from prefixaudit.plan.shape import Cliff
 
+MOST_REPLICAS: Final = 64
+"""How many replicas are tried for a target."""
+
 # A larger pool is worth it as long as doubling it gains more than this share of the tokens.
 _WORTH_DOUBLING: Final = 0.02
 _ROOM_ABOVE_CLIFF: Final = 1.1
@@ -19,19 +22,22 @@ def recommend(
     cliffs: Sequence[Cliff],
     *,
     capacity_blocks: int | None,
+    hit_rate: float | None,
     endless_hit_rate: float,
     ttft_target_s: float | None,
     assumptions: Sequence[str],
 ) -> Recommendation | None:
     """Return what to do; None where nothing is ever hit.
 
+    `hit_rate` is that of the pool of `capacity_blocks`, None where no size is given.
     With a TTFT target: the option that meets it with the fewest GPUs at worst (then the cheapest,
     then the smallest pool). Without: the smallest pool from which doubling gains 2 points or less,
     with a tenth more room where that stands just above a cliff.
     """
     if ttft_target_s is not None and any(option.timed is not None for option in options):
         return _by_target(options, ttft_target_s, assumptions)
-    return _by_curve(curve, cliffs, capacity_blocks, endless_hit_rate, tuple(assumptions))
+    here = None if capacity_blocks is None else (capacity_blocks, hit_rate)
+    return _by_curve(curve, cliffs, here, endless_hit_rate, tuple(assumptions))
 
 
 def _by_target(
@@ -39,9 +45,18 @@ def _by_target(
 ) -> Recommendation:
     sized = [option for option in options if option.gpus_needed is not None]
     if not sized:
+        reasons = [f"up to {MOST_REPLICAS} replicas of each were tried, at both ends of the range"]
+        fastest = min(
+            option.timed.prefill.p95_s[1] for option in options if option.timed is not None
+        )
+        if fastest > target_s:
+            reasons.append(
+                f"the prefill alone, without waiting, takes up to {fastest:.2g} s at p95: more "
+                "replicas don't shorten it; more hits, more GPUs a replica or a looser target do"
+            )
         return Recommendation(
             action=f"none of the options meets a TTFT p95 of {target_s:g} s",
-            reasons=("up to 64 replicas of each were tried, at both ends of the range",),
+            reasons=tuple(reasons),
             rests_on=tuple(assumptions),
         )
 
@@ -86,7 +101,7 @@ def _by_target(
 def _by_curve(
     curve: Sequence[CurvePoint],
     cliffs: Sequence[Cliff],
-    capacity_blocks: int | None,
+    here: tuple[int, float | None] | None,
     endless_hit_rate: float,
     assumptions: tuple[str, ...],
 ) -> Recommendation | None:
@@ -120,11 +135,11 @@ def _by_curve(
                 f"a tenth more than the top of the cliff at {cliff.to_blocks:,} blocks, below "
                 f"which the rate falls to {_percent(cliff.hit_rate_below)}"
             )
-    if capacity_blocks is None:
+    if here is None:
         action = f"give the pool {wanted:,} blocks"
     else:
-        here = rate_at(capacity_blocks)
-        reasons.append(f"this pool of {capacity_blocks:,} blocks has {_percent(here)}")
+        capacity_blocks, rate = here
+        reasons.append(f"this pool of {capacity_blocks:,} blocks has {_percent(rate)}")
         if capacity_blocks < wanted:
             action = f"grow the pool from {capacity_blocks:,} to {wanted:,} blocks"
         elif capacity_blocks > 2 * wanted:

@@ -243,8 +243,9 @@ def _levels(depth: NDArray[Any]) -> list[Int64Array]:
 
 def _label_keys(trace: BlockTrace, root: Int64Array) -> NDArray[np.uint64]:
     """Return what names a root whatever else the log holds: the label of its first block."""
-    first = trace.tree.first_block[np.maximum(root, 0)]
-    labels = trace.tree.labels[first] if len(trace.tree.labels) else np.zeros((len(root), 2))
+    if not len(trace.tree.labels):
+        return np.zeros(len(root), dtype=np.uint64)
+    labels = trace.tree.labels[trace.tree.first_block[np.maximum(root, 0)]]
     return _mixed(labels[:, 0].astype(np.uint64) ^ _mixed(labels[:, 1].astype(np.uint64)))
 
 

@@ -17,6 +17,7 @@ from prefixaudit.plan.basis import Basis
 from prefixaudit.plan.hardware import Hardware, block_bytes, hardware_of
 from prefixaudit.plan.options import GpuChoice, TierChoice
 from prefixaudit.plan.policies import POLICY_TITLES, hits_by_policy
+from prefixaudit.plan.recommend import MOST_REPLICAS
 from prefixaudit.plan.report import BreakEven, Option, Sweep, TimedFigures
 from prefixaudit.plan.routing import NEEDS_TIME, replicas_of, requests_of
 from prefixaudit.plan.sampling import taken
@@ -27,7 +28,6 @@ from prefixaudit.pool.vllm.timed import Replicas, StepSeconds, Tiers
 if TYPE_CHECKING:
     from prefixaudit.deployment import Deployment
 
-MOST_REPLICAS: Final = 64
 _GIB: Final = 2**30
 Item = TypeVar("Item")
 Result = TypeVar("Result")

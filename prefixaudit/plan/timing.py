@@ -6,11 +6,12 @@ and decode are those of their positions; the LM head counts once a sampled token
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from prefixaudit.core.model import LatentAttention
 from prefixaudit.core.trace import Float64Array
 from prefixaudit.cost.flops import prefill_flops
 from prefixaudit.cost.memory import kv_bytes_per_token
@@ -74,8 +75,10 @@ def model_steps(model: TimeModel, *, max_model_tokens: int, max_tokens: int) -> 
         raise UsageError(f"a step of {max_tokens:,} tokens; expected {_LONGEST_STEP_TOKENS:,}")
     ends = _ends(model, max_model_tokens, max_tokens)
     # The model's own sentences are about a prompt that runs alone; here it shares its steps.
-    lines = tuple(line for line in model.assumptions if not line.startswith(_ALONE))
-    return StepRange(fast=ends[0], slow=ends[1], assumptions=lines)
+    lines = [line for line in model.assumptions if not line.startswith(_ALONE)]
+    if any(isinstance(mixer, LatentAttention) for mixer, _ in model.spec.cache.distinct_mixers):
+        lines.append("latents of a cached prefix aren't expanded again (the absorbed form)")
+    return StepRange(fast=ends[0], slow=ends[1], assumptions=tuple(lines))
 
 
 def _ends(
@@ -116,14 +119,3 @@ def _ends(
         )
 
     return steps(high, BANDWIDTH_SHARE[1], quick), steps(low, BANDWIDTH_SHARE[0], late)
-
-
-def with_shorter_steps(steps: StepSeconds, factor: float) -> StepSeconds:
-    """Return steps that take `factor` of the time, for what-if questions."""
-    return replace(
-        steps,
-        s_per_flop=steps.s_per_flop * factor,
-        moved_s=steps.moved_s * factor,
-        token_s=steps.token_s * factor,
-        overhead_s=steps.overhead_s * factor,
-    )

@@ -292,3 +292,53 @@ def test_what_cannot_be_asked_is_refused(
 
     with pytest.raises(UsageError, match=words):
         plan([path], deployed(model_dir=LLAMA), PlanOptions(**changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("capacity_blocks", [0, 1])
+def test_pool_without_room_serves_nobody_and_is_reported(
+    tmp_path: Path, capacity_blocks: int
+) -> None:
+    path = trace_file(tmp_path, conversations(3, 2))
+
+    report = plan(
+        [path],
+        deployed(engine="vllm@0.33.0", capacity_blocks=capacity_blocks),
+        PlanOptions(
+            measured=MeasuredEngine(prefill_tokens_per_s=10_000, step_s=0.01),
+            capacities_blocks=(capacity_blocks or 1,),
+            replicas=(2,),
+            routings=("dynamo", "llm-d"),
+        ),
+    )
+
+    timed = [option.timed for option in report.options if option.timed is not None]
+    assert timed
+    assert all(each.num_refused == report.num_requests for each in timed)
+    for name in FORMATS:
+        assert FORMATS[name].render(report)
+
+
+def test_log_without_a_full_block_can_be_sampled(tmp_path: Path) -> None:
+    path = trace_file(tmp_path, [[1], [2], [1]])
+
+    report = plan([path], deployed(capacity_blocks=10), PlanOptions(sample=0.5))
+
+    assert report.endless_hit_rate == 0.0
+    assert report.recommendation is None
+
+
+def test_target_that_prefill_alone_misses_is_explained(tmp_path: Path) -> None:
+    """1,636 tokens at 1,000 tokens/s take more than 1 s, whoever serves them."""
+    path = trace_file(tmp_path, conversations(3, 1), gap_ms=60_000)
+
+    report = plan(
+        [path],
+        deployed(engine="vllm@0.33.0", capacity_blocks=100),
+        PlanOptions(
+            measured=MeasuredEngine(prefill_tokens_per_s=1_000, step_s=0.01), ttft_p95_s=0.5
+        ),
+    )
+
+    assert report.recommendation is not None
+    assert "none of the options meets" in report.recommendation.action
+    assert any("without waiting" in reason for reason in report.recommendation.reasons)

@@ -99,6 +99,7 @@ def serve_routed(  # type: ignore[no-untyped-def]
     [replicas, 4]) is memory.
     """
     num_replicas = len(num_queued)
+    num_usable = after.shape[1] - 1
     at = 0
     while at <= len(order):
         until_s = 1e300
@@ -205,7 +206,6 @@ def serve_routed(  # type: ignore[no-untyped-def]
                     to_compute += num_prompt_tokens[queues[replica][place]]
                     waiting += 1
                     place += 1
-                num_usable = after.shape[1] - 1
                 loads[replica, 0] = held
                 loads[replica, 1] = waiting
                 loads[replica, 2] = to_compute / block_size
@@ -230,7 +230,7 @@ def serve_routed(  # type: ignore[no-untyped-def]
                         score += weights[1] * (longest - loads[replica, 1]) / (longest - shortest)
                     else:
                         score += weights[1]
-                    score += weights[2] * (1.0 - loads[replica, 3] / (after.shape[1] - 1))
+                    score += weights[2] * (1.0 - loads[replica, 3] / max(num_usable, 1))
                 better = chosen < 0 or score > best
                 if chosen >= 0 and score == best:
                     better = num_queued[replica] < num_queued[chosen]
