@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Final
 
 from prefixaudit.plan.report import CurvePoint, Option, Range, Recommendation
@@ -46,9 +47,9 @@ def _by_target(
     sized = [option for option in options if option.gpus_needed is not None]
     if not sized:
         reasons = [f"up to {MOST_REPLICAS} replicas of each were tried, at both ends of the range"]
-        fastest = min(
-            option.timed.prefill.p95_s[1] for option in options if option.timed is not None
-        )
+        # A pool too small for any prompt serves nobody: its percentiles are NaN.
+        prefills = [option.timed.prefill.p95_s[1] for option in options if option.timed is not None]
+        fastest = min((seconds for seconds in prefills if isfinite(seconds)), default=0.0)
         if fastest > target_s:
             reasons.append(
                 f"the prefill alone, without waiting, takes up to {fastest:.2g} s at p95: more "
