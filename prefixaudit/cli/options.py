@@ -107,6 +107,21 @@ MapOption = Annotated[
         show_default=False,
     ),
 ]
+MaxLineOption = Annotated[
+    float | None,
+    typer.Option(
+        "--max-line-mib", metavar="MIB", min=0, help="Longest line that is read; default: 64."
+    ),
+]
+MaxDecompressedOption = Annotated[
+    float | None,
+    typer.Option(
+        "--max-decompressed-gib",
+        metavar="GIB",
+        min=0,
+        help="Most that is read out of one compressed file; default: 64.",
+    ),
+]
 FormatOption = Annotated[
     str,
     typer.Option("--format", "-f", metavar="NAME", help="Output format: text, json."),
@@ -135,6 +150,11 @@ CacheGeneratedOption = Annotated[
 ColourOption = Annotated[
     Colour, typer.Option("--color", help="Colour; default: on a terminal, unless NO_COLOR is set.")
 ]
+
+
+def in_bytes(number: float | None, unit_bytes: int) -> int | None:
+    """Return a size given in a unit as bytes, None where it isn't given."""
+    return None if number is None else int(number * unit_bytes)
 
 
 def field_map(pairs: list[str] | None) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Literal
 
 import typer
@@ -15,21 +14,8 @@ def inspect(
     paths: options.LogPaths,
     log_format: options.LogFormatOption = None,
     trace_block_size: options.TraceBlockSizeOption = None,
-    max_decompressed_gib: Annotated[
-        float | None,
-        typer.Option(
-            "--max-decompressed-gib",
-            metavar="GIB",
-            min=0,
-            help="Most that is read out of one compressed file; default: 64.",
-        ),
-    ] = None,
-    max_line_mib: Annotated[
-        float | None,
-        typer.Option(
-            "--max-line-mib", metavar="MIB", min=0, help="Longest line that is read; default: 64."
-        ),
-    ] = None,
+    max_line_mib: options.MaxLineOption = None,
+    max_decompressed_gib: options.MaxDecompressedOption = None,
     year: options.YearOption = None,
     max_log_len: options.MaxLogLenOption = None,
     field_map: options.MapOption = None,
@@ -57,24 +43,22 @@ def inspect(
     """
     import orjson
 
+    from prefixaudit.analysis import AnalysisOptions
     from prefixaudit.analysis.inspecting import inspect_logs
     from prefixaudit.cli import streams
     from prefixaudit.cli.inspecting import as_values, lines
-    from prefixaudit.logs import ReadOptions
 
     streams.check_outputs(output)
-    how = ReadOptions(
+    how = AnalysisOptions(
         log_format=log_format,
         trace_block_size=trace_block_size,
         year=year,
         max_log_len=max_log_len,
         field_map=options.field_map(field_map),
+        max_line_bytes=options.in_bytes(max_line_mib, 2**20),
+        max_decompressed_bytes=options.in_bytes(max_decompressed_gib, 2**30),
     )
-    if max_decompressed_gib is not None:
-        how = replace(how, max_decompressed_bytes=int(max_decompressed_gib * 2**30))
-    if max_line_mib is not None:
-        how = replace(how, max_line_bytes=int(max_line_mib * 2**20))
-    found = inspect_logs(paths, how, jobs=jobs)
+    found = inspect_logs(paths, how.read_options(), jobs=jobs)
     if output_format == "json":
         text = orjson.dumps(as_values(found), option=orjson.OPT_INDENT_2).decode()
     else:
