@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import decimal
 import io
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -65,7 +64,7 @@ def arrow_rows(file: LogFile) -> Iterator[Row | Skipped]:
         )
     source: Any = file.name
     if file.name == STDIN:
-        source = io.BytesIO(b"".join(_all_bytes(file)))
+        source = io.BytesIO(b"".join(file.blocks()))
     number = 0
     try:
         groups = _groups(source, pyarrow)
@@ -107,12 +106,6 @@ def _groups(source: Any, pyarrow: Any) -> Iterator[tuple[int, Iterator[Any]]]:
 def _head(path: str) -> bytes:
     with Path(path).open("rb") as handle:
         return handle.read(6)
-
-
-def _all_bytes(file: LogFile) -> Iterator[bytes]:
-    del file
-    while block := sys.stdin.buffer.read(2**20):
-        yield block
 
 
 def _plain(value: Any) -> Any:

@@ -85,7 +85,7 @@ def csv_table(file: LogFile) -> Iterator[CsvRow | Skipped]:
         if cells is None or len(cells) != len(header):
             # Give back what was taken on top: a row behind a damaged one is a row of its own.
             lines.give_back(others)
-            yield _bad(file, number, cells, header, is_last=lines.is_at_end and not others)
+            yield _bad(file, number, cells, header, is_last=number == lines.tail)
             continue
         file.num_other_lines += sum(bool(line.strip()) for _, line in others)
         yield number, dict(zip(header, cells, strict=True))
@@ -122,7 +122,8 @@ def _bad(
     file: LogFile, number: int, cells: list[str] | None, header: Sequence[str], *, is_last: bool
 ) -> Skipped:
     if cells is None:
-        kind, reason = "cut-line", "a quoted cell of the row has no end"
+        kind = "cut-tail" if is_last else "cut-line"
+        reason = "a quoted cell of the row has no end"
     elif len(cells) < len(header):
         kind = "cut-tail" if is_last else "cut-line"
         reason = f"the row has {len(cells)} cells; the header has {len(header)}"
@@ -132,22 +133,23 @@ def _bad(
 
 
 class _Lines:
-    """The lines of a file, one by one, with some of them to be had again."""
+    """The lines of a file, one by one, with some of them to be had again.
+
+    `tail` is the number of the last one where it has no end yet, once it was read.
+    """
 
     def __init__(self, file: LogFile) -> None:
         self._file = file
         self._lines = self._read()
         self._again: deque[_Line | Skipped] = deque()
         self.max_characters = file.options.max_line_bytes
-        self.is_at_end = False
+        self.tail: int | None = None
 
     def next(self) -> _Line | Skipped | None:
         """Return the next line, None at the end."""
         if self._again:
             return self._again.popleft()
-        line = next(self._lines, None)
-        self.is_at_end = line is None
-        return line
+        return next(self._lines, None)
 
     def put_back(self, item: _Line | Skipped) -> None:
         """Have an item come next."""
@@ -164,7 +166,9 @@ class _Lines:
                 yield lost(self._file, chunk)
                 continue
             lines = chunk.data.split(b"\n")
-            if not chunk.has_tail:
+            if chunk.has_tail:
+                self.tail = chunk.first_line + len(lines) - 1
+            else:
                 lines.pop()
             num_nul_bytes = chunk.num_nul_bytes
             for number, line in enumerate(lines, chunk.first_line):

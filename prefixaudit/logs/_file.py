@@ -121,6 +121,10 @@ class LogFile:
         """Yield the records of a file whose layout is a document."""
         return elements(self._blocks(), self.options.max_line_bytes)
 
+    def blocks(self) -> Blocks:
+        """Yield the file's bytes, decompressed; raises DamagedStreamError where they end early."""
+        return self._blocks()
+
     def again(self) -> LogFile | None:
         """Return the same file with counts of its own, to read it twice; None for a pipe."""
         if not self._is_regular:

@@ -54,8 +54,10 @@ _TRACE_NAMES: Final = frozenset(
 
 
 def _recognise(sample: Sample) -> float:
-    share = sample.share_of_records(_is_ours)
-    return 0.45 + share / 2 if share else 0.0
+    if not sample.share_of_records(_is_ours):
+        return 0.0
+    # Rows of hash ids among others belong to it as well.
+    return 0.45 + sample.share_of_records(lambda record: _kind_of(record) is not None) / 2
 
 
 def _is_ours(record: Mapping[str, Any]) -> bool:
@@ -85,7 +87,7 @@ def _kind_of(record: Mapping[str, Any]) -> str | None:
         if isinstance(record.get("messages"), list) and record.keys() & {
             "timestamp", "delay", "output_length", "session_id"}:  # fmt: skip
             return "trace"
-        if "input_length" in record and "output_length" in record:
+        if "input_length" in record and ("output_length" in record or "hash_ids" in record):
             return "trace"
     if is_turn(record) and "messages" not in record:
         return "turn" if record.keys() <= _TURN_NAMES else None

@@ -110,15 +110,19 @@ def _packed_messages(file: LogFile) -> Iterator[Any]:
         unicode_errors="surrogateescape",
         max_buffer_size=_MAX_MESSAGE_BYTES,
     )
+    num_bytes = num_read = 0
     try:
-        for block in file.peek():
+        for block in file.blocks():
+            num_bytes += len(block)
             unpacker.feed(block)
-            yield from unpacker
+            for message in unpacker:
+                num_read = unpacker.tell()
+                yield message
     except (ValueError, msgpack.UnpackException, msgpack.BufferFull, DamagedStreamError):
         # What follows can't be told apart any more.
         yield Unreadable("damaged-archive")
         return
-    if unpacker.tell() < file.num_bytes_read and file.compression is None:
+    if num_read < num_bytes:
         yield Unreadable("cut-tail")
 
 
