@@ -107,7 +107,7 @@ def _prompts(
 ) -> Iterator[Prompt]:
     from prefixaudit.logs import read_logs
 
-    for item in read_logs([path], options.read_options()):
+    for item in read_logs([path], options.read_options(deployment)):
         if not isinstance(item, Request):
             continue
         request = deployment.complete(item)

@@ -65,8 +65,8 @@ class AnalysisOptions:
     why: bool = True
     what_if: bool = False
 
-    def read_options(self) -> ReadOptions:
-        """Return how logs are read."""
+    def read_options(self, deployment: Deployment | None = None) -> ReadOptions:
+        """Return how logs are read; the deployment's engine decides what some bodies become."""
         from prefixaudit.logs import ReadOptions
 
         found = ReadOptions(
@@ -80,6 +80,9 @@ class AnalysisOptions:
             found = replace(found, max_line_bytes=self.max_line_bytes)
         if self.max_decompressed_bytes is not None:
             found = replace(found, max_decompressed_bytes=self.max_decompressed_bytes)
+        engine = None if deployment is None else deployment.engine
+        if engine is not None:
+            found = replace(found, engine=engine.name, engine_version=engine.version)
         return found
 
 
@@ -178,7 +181,7 @@ def gather_logs(
     if len(paths) == 1 and options.log_format is None and _is_trace_file(Path(paths[0])):
         return from_trace_file(Path(paths[0]))
     caches_answers = generated_setting(options, deployment) != "off"
-    stream = read_logs(paths, options.read_options())
+    stream = read_logs(paths, options.read_options(deployment))
     replay_options = replay_options_for(deployment, encode_generated=caches_answers)
 
     def replay(items: Iterable[Request | Skipped]) -> ReplayRun | IdReplay:

@@ -124,7 +124,9 @@ class _Again:
         )
         taken = set(self._original.index.tolist())
         position = 0
-        for index, item in enumerate(read_logs(self._paths, self._options.read_options())):
+        for index, item in enumerate(
+            read_logs(self._paths, self._options.read_options(self._deployment))
+        ):
             if not isinstance(item, Request) or index not in taken:
                 continue
             builder.add(self._replayed(self._deployment.complete(item), position, repair), index)

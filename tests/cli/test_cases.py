@@ -47,6 +47,20 @@ def test_hits(cli: Runner, tmp_path: Path, name: str) -> None:
     assert [row["num_cached_tokens"] for row in rows] == _answer(folder)["hit_tokens"]
 
 
+@pytest.mark.parametrize(
+    ("engine", "answer"),
+    [("vllm@0.17.1", "hit_tokens"), ("vllm@0.20.2", "hit_tokens_with_header_stripped")],
+)
+def test_release_decides_whether_a_billing_header_is_seen(
+    cli: Runner, tmp_path: Path, engine: str, answer: str
+) -> None:
+    folder = case_folder("B013")
+
+    rows = _rows(cli, tmp_path, folder, "--engine", engine)
+
+    assert [row["num_cached_tokens"] for row in rows] == _answer(folder)[answer]
+
+
 def test_last_token_is_computed_even_on_a_repeat(cli: Runner, tmp_path: Path) -> None:
     folder = case_folder("B041")
 
