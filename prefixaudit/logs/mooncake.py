@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import PurePath
 from typing import Any, Final, TypeVar
 
@@ -27,7 +27,14 @@ from prefixaudit.errors import IncompleteError
 from prefixaudit.logs._fields import known_count, known_text
 from prefixaudit.logs._file import LogFile
 from prefixaudit.logs._format import LogFormat, ReadItem, Sample
-from prefixaudit.logs._json_lines import RecordError, damaged_line, lost, parsed
+from prefixaudit.logs._json_lines import (
+    Decoded,
+    RecordError,
+    damaged_line,
+    json_records,
+    lost,
+    parsed,
+)
 from prefixaudit.logs._lines import Chunk, LostLine
 from prefixaudit.logs._options import ReadOptions
 
@@ -35,6 +42,7 @@ DEFAULT_BLOCK_SIZE: Final = 512
 # Loading the kernel costs more than it saves on the first bytes of a file.
 KERNEL_AFTER_BYTES: Final = 2**20
 _FEW_LINE_BYTES: Final = 64
+_MAX_HEAD_RECORDS: Final = 1000
 _MAX_BLOCK_SIZE: Final = 2**20
 
 Item = TypeVar("Item")
@@ -50,6 +58,9 @@ def _is_trace_record(record: Mapping[str, Any]) -> bool:
 
 
 def _read(file: LogFile, options: ReadOptions) -> Iterator[ReadItem]:
+    if file.layout == "document":
+        yield from _read_document(file, options)
+        return
     chunks = file.chunks()
     head: list[Chunk | LostLine] = []
     block_size = options.trace_block_size
@@ -70,6 +81,23 @@ def _read(file: LogFile, options: ReadOptions) -> Iterator[ReadItem]:
             yield from reader.requests(item)
         else:
             yield from reader.plainly(item)
+
+
+def _read_document(file: LogFile, options: ReadOptions) -> Iterator[ReadItem]:
+    """Read a trace that is one JSON array: record by record, without the kernel."""
+    records = json_records(file)
+    head: list[Decoded | Skipped] = list(islice(records, _MAX_HEAD_RECORDS))
+    block_size = options.trace_block_size
+    if block_size is None:
+        lines = [orjson.dumps(item[1]) for item in head if isinstance(item, tuple)]
+        block_size = _block_size_of(file, b"\n".join(lines)) or DEFAULT_BLOCK_SIZE
+    file.trace_block_size = block_size
+    parse = _Reader(file, block_size).parse_record
+    for item in chain(head, records):
+        if isinstance(item, Skipped):
+            yield item
+        else:
+            yield from parsed(parse, item[1], item[0])
 
 
 def _one_ahead(items: Iterator[Item]) -> Iterator[Item]:
@@ -204,7 +232,7 @@ class _Reader:
                 pass
             else:
                 self._file.num_records += 1
-                yield from parsed(self._parse, record, self._file.source(number))
+                yield from parsed(self.parse_record, record, self._file.source(number))
                 return
         for item in damaged_line(
             self._file, line, number, num_nul_bytes=num_nul_bytes, is_tail=is_tail
@@ -212,9 +240,9 @@ class _Reader:
             if isinstance(item, Skipped):
                 yield item
             else:
-                yield from parsed(self._parse, item[1], item[0])
+                yield from parsed(self.parse_record, item[1], item[0])
 
-    def _parse(self, record: Any, source: Source) -> tuple[Request | Skipped, ...]:
+    def parse_record(self, record: Any, source: Source) -> tuple[Request | Skipped, ...]:
         if not isinstance(record, dict) or "hash_ids" not in record:
             raise RecordError("no-prompt", "the record has no `hash_ids`")
         input_length = known_count(record, "input_length")
@@ -271,6 +299,8 @@ def _hash_ids(value: Any) -> NDArray[np.uint64]:
         raise RecordError("bad-hash-ids", "`hash_ids` is not a list of whole numbers")
     if value and min(value) < 0:
         raise RecordError("bad-hash-ids", "`hash_ids` holds a negative number; ids are 0 or more")
+    if value and max(value) >= 2**64:
+        raise RecordError("bad-hash-ids", "`hash_ids` holds a number of more than 64 bits")
     ids = np.array(value, dtype=np.uint64)
     ids.flags.writeable = False
     return ids

@@ -86,7 +86,7 @@ def _parse(record: Any, source: Source) -> tuple[Request, ...]:
     return (
         Request(
             request_id=request_id
-            if isinstance(request_id, str)
+            if isinstance(request_id, str) and request_id
             else f"{PurePath(source.path).name}:{source.line}",
             source=source,
             prompt=prompt,

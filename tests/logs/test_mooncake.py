@@ -271,3 +271,14 @@ def test_public_traces_are_read_in_order(name: str, num_requests: int) -> None:
     assert read.lines == list(range(1, num_requests + 1))
     assert read.skipped == []
     assert times == sorted(time for time in times if time is not UNKNOWN)
+
+
+def test_trace_that_is_one_array_is_read(tmp_path: Path) -> None:
+    records = [{"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]},
+               {"timestamp": 5, "input_length": 1300, "output_length": 1, "hash_ids": [1, 2, 3]},
+               {"timestamp": 9, "input_length": 512, "output_length": 1, "hash_ids": [-1]}]  # fmt: skip
+    read = read_bytes(tmp_path, orjson.dumps(records, option=orjson.OPT_INDENT_2))
+
+    assert read.stream.files[0].trace_block_size == 512
+    assert [request.prompt.num_prompt_tokens for request in read.requests] == [1024, 1300]  # type: ignore[union-attr]
+    assert [kind for _, kind in read.skips] == ["bad-hash-ids"]
