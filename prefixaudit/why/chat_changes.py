@@ -11,7 +11,13 @@ import json
 from collections.abc import Mapping
 
 from prefixaudit.core.request import ChatMessages
-from prefixaudit.why.found import Found, covers_most, is_reordered, volatile_at
+from prefixaudit.why.found import (
+    Found,
+    covers_most,
+    is_more_than_a_phrase,
+    is_reordered,
+    volatile_at,
+)
 from prefixaudit.why.rendering import (
     FieldSpan,
     Text,
@@ -282,9 +288,9 @@ def _by_client(
         return Found(volatile.kind, where, period_s=volatile.period_s, character=character)
     if change.shape == "edited":
         return Found("message-edited", where, character=character)
-    if pair.is_weak:
+    if pair.is_weak or not is_more_than_a_phrase(pair):
         return None
-    if change.shape == "replaced-end":
+    if change.shape == "replaced-end" and len(ours.messages) > number + 1:
         return Found("passing-instruction", where, character=character)
     if len(ours.messages) < len(theirs.messages) and number <= 2:
         return Found("history-compacted", at)

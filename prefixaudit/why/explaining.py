@@ -12,7 +12,13 @@ from dataclasses import dataclass, field, replace
 from prefixaudit.core.prompt import Prompt
 from prefixaudit.core.request import BlockHashes, ChatMessages, RawText, Request
 from prefixaudit.why.chat_changes import explain_chats
-from prefixaudit.why.found import Found, covers_most, is_reordered, volatile_at
+from prefixaudit.why.found import (
+    Found,
+    covers_most,
+    is_more_than_a_phrase,
+    is_reordered,
+    volatile_at,
+)
 from prefixaudit.why.rendering import Text, Texts, common_text_length, path_of
 from prefixaudit.why.runs import Pair
 from prefixaudit.why.structure import compare_messages
@@ -166,8 +172,10 @@ class Explainer:
             # All that is found again was generated.
             if place >= earlier.prompt_end:
                 return Found("answer-rerendered", "start of the answer", character=place)
-            if 2 * place >= earlier.prompt_end:
+            if 2 * place >= earlier.prompt_end and _is_one_session(pair):
                 return Found("passing-instruction", where, character=place)
+        if not is_more_than_a_phrase(pair):
+            return None
         num_new, num_gone = first.start - pair.num_shared, first.there - pair.num_shared
         if is_reordered(pair) and covers_most(pair):
             return Found("passages-reordered", where, character=place)
@@ -179,6 +187,11 @@ class Explainer:
         if num_gone <= 4 < num_new:
             return Found("text-inserted", where, character=place)
         return Found("text-replaced", where, character=place)
+
+
+def _is_one_session(pair: Pair) -> bool:
+    session = pair.reader.request.session_id
+    return isinstance(session, str) and session == pair.relative.request.session_id
 
 
 def _begins_otherwise(pair: Pair) -> str | None:

@@ -13,6 +13,9 @@ from prefixaudit.why.volatile import Volatile, find_volatile
 # Behind a volatile value the prompts soon agree again; a repository's state takes some lines.
 _VALUE_TOKENS = 96
 _SMALL_TOKENS = 2_048
+# Where requests don't agree by their structure, this much text (or half of what follows) that
+# is found again is the same text at another place; less is a phrase that both happen to have.
+_MUCH_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,12 @@ def covers_most(pair: Pair) -> bool:
     """Say whether nearly all of the shorter prompt's rest stands in the other one too."""
     rest = min(pair.reader.num_prompt_tokens, pair.relative.num_prompt_tokens) - pair.num_shared
     return pair.num_covered >= 0.7 * rest
+
+
+def is_more_than_a_phrase(pair: Pair) -> bool:
+    """Say whether what is found again is a good part of what follows, not words in passing."""
+    rest = pair.reader.num_prompt_tokens - pair.num_shared
+    return pair.num_covered >= min(_MUCH_TOKENS, rest / 2)
 
 
 def volatile_at(pair: Pair, earlier: Text, later: Text, place: int) -> Volatile | None:

@@ -212,8 +212,8 @@ def test_history_replaced_by_a_summary(tmp_path: Path) -> None:
     log = write_log(
         tmp_path,
         [
-            body([system(SYSTEM), *TURNS]),
-            body([system(SYSTEM), summary, user("A new question: " + TURNS[4]["content"])]),
+            body([system(SYSTEM), *TURNS, assistant("Yes."), user("Good.")]),
+            body([system(SYSTEM), summary, TURNS[2], user("So?"), TURNS[4]]),
         ],
     )
 
@@ -348,3 +348,34 @@ def test_tools_that_wander_though_their_names_stand_in_the_history(tmp_path: Pat
     )
 
     assert kinds(report_of(log, template=template)) == ["tools-moved"]
+
+
+def test_a_phrase_in_passing_is_not_unstable(tmp_path: Path) -> None:
+    phrase = "with line handlers ordered for the quay"
+    questions = [
+        f"{start} {phrase}, and {end}"
+        for start, end in (
+            ("Tell me of the Marit", "what the swell is like at the outer buoy tonight please"),
+            ("Is the Osei at berth 4", "has any pilot boarded her since the tide turned at noon"),
+        )
+    ]
+    log = write_log(tmp_path, [body([system(SYSTEM), user(text)]) for text in questions])
+
+    assert why_of(report_of(log)).causes == ()
+
+
+def test_instruction_that_is_sent_once(tmp_path: Path) -> None:
+    """The client ends each prompt in an instruction that it doesn't keep."""
+    instruction = user(f"Remember: {SYSTEM}")
+    log = write_log(
+        tmp_path,
+        [
+            body([system(SYSTEM), *TURNS[:1], instruction]),
+            body([system(SYSTEM), *TURNS[:3], instruction]),
+        ],
+    )
+
+    cause = only_cause(report_of(log))
+
+    # The instruction stands behind a new turn now: the turn was put in front of it.
+    assert (cause.kind, cause.intent) == ("messages-inserted", "fault")
