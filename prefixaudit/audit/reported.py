@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -301,7 +302,7 @@ class _Comparison:
     def _in_flight(self) -> NDArray[np.bool_]:
         """Say of whom the first token that wasn't reused was stored moments before."""
         arrival = self._trace.arrival_s
-        lookups = self._donated()
+        lookups = self._donated
         ends = np.cumsum(lookups.donor_num_tokens)
         firsts = lookups.donor_offsets[:-1]
         before = np.concatenate([[0], ends])[firsts]
@@ -315,7 +316,9 @@ class _Comparison:
             result[readers] = arrival[readers] - arrival[donors] < _IN_FLIGHT_S
         return result
 
+    @cached_property
     def _donated(self) -> Lookups:
+        """Who stored what each request finds, whatever its identity."""
         _, lookups = replay_lru(
             self._trace,
             self._trace.namespaces(()),
@@ -335,7 +338,7 @@ class _Comparison:
         log, block_size = self._replayed.log, self._trace.block_size
         if log is None or not (more & (self._reported >= safe + block_size)).any():
             return nobody, None
-        lookups = self._donated()
+        lookups = self._donated
         num_rows = len(lookups.donors)
         sharing = sharing_of(
             self._trace,
