@@ -20,8 +20,10 @@ from prefixaudit.pool.vllm import routed_kernels
 from prefixaudit.pool.vllm.rules import PoolRules
 from prefixaudit.pool.vllm.scheduler import SchedulerRules
 
-_GAPS_PER_OCTAVE: Final = 32
-_NUM_GAP_BINS: Final = 32 * _GAPS_PER_OCTAVE
+GAPS_PER_OCTAVE: Final = 32
+_NUM_GAP_BINS: Final = 32 * GAPS_PER_OCTAVE
+GAP_EDGES_S: Final = np.exp2((np.arange(_NUM_GAP_BINS) + 1) / GAPS_PER_OCTAVE) * 1e-6
+"""Upper ends (float64, seconds) of the bins that times between tokens are counted in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,7 +265,7 @@ def serve_timed(
         counts,
         times_s,
         gaps,
-        float(_GAPS_PER_OCTAVE),
+        float(GAPS_PER_OCTAVE),
         samples,
         max(last - first, 0.0) / max(max_samples // 2, 1),
         totals,
@@ -291,7 +293,6 @@ def serve_timed(
     taken = tuple(samples[place, : int(totals[place, 2])] for place in range(number))
     for rows in taken:
         rows[:, 0] += first
-    edges = np.exp2((np.arange(_NUM_GAP_BINS) + 1) / _GAPS_PER_OCTAVE) * 1e-6
     return TimedServing(
         num_cached_tokens=counts[:, 0],
         num_hit_tokens=counts[:, 1],
@@ -305,7 +306,7 @@ def serve_timed(
         admitted_s=times_s[:, 0],
         first_token_s=times_s[:, 1],
         finished_s=times_s[:, 3],
-        gap_edges_s=edges,
+        gap_edges_s=GAP_EDGES_S,
         num_gaps=gaps,
         samples=taken,
         num_steps=int(totals[:, 0].sum()),
