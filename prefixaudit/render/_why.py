@@ -13,6 +13,7 @@ from typing import Any, Final
 from prefixaudit.core.why import PLACES, UnstableCause, Waterfall, WhyFacts
 from prefixaudit.printable import printable
 
+SCHEMA_VERSION: Final = 1
 _FIRST_CAUSES: Final = 5
 _FIRST_REQUESTS: Final = 20
 _BAR: Final = "▏▎▍▌▋▊▉█"

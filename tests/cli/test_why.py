@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import json
+import sys
+from importlib import resources
 from pathlib import Path
+
+import jsonschema
+import pytest
 
 from tests.cli.running import Runner, case_folder
 
@@ -151,3 +158,66 @@ def test_report_has_the_reasons(cli: Runner) -> None:
     assert cause["requests"] == [2]
     assert cause["first_request_ids"] == ["job-2"]
     assert why["waterfall"]["num_prompt_tokens"] == ran.json["totals"]["num_prompt_tokens"]
+
+
+@pytest.mark.parametrize("requests", [(), ("req-000", "req-001"), ("req-002",)])
+def test_json_is_as_its_schema_says(cli: Runner, requests: tuple[str, ...]) -> None:
+    folder = case_folder("B001")
+    path = resources.files("prefixaudit") / "schemas" / "why.schema.json"
+    schema = json.loads(path.read_bytes())
+
+    ran = cli("why", folder / "requests.jsonl", *requests, "--model", folder, "-f", "json")
+
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.Draft202012Validator(schema).validate(ran.json)
+
+
+def test_what_is_exported_has_a_waterfall(cli: Runner, tmp_path: Path) -> None:
+    """An export has no text: what its log had seen behind another beginning counts as new."""
+    folder = case_folder("B001")
+    trace = tmp_path / "trace.npz"
+    exported = cli("export", folder / "requests.jsonl", "--model", folder, "-o", trace)
+    assert exported.code == 0, exported.err
+
+    values = cli("analyze", trace, "--block-size", 16, "-f", "json").json
+
+    places = {p["name"]: p["num_tokens"] for p in values["why"]["waterfall"]["places"]}
+    assert sum(places.values()) == values["totals"]["num_prompt_tokens"] == 1_939
+    assert places["reused"] == 96
+    assert places["unstable-prefix"] == 0
+
+
+def test_without_why(cli: Runner) -> None:
+    folder = case_folder("B001")
+    log = folder / "requests.jsonl"
+
+    assert cli("analyze", log, "--model", folder, "--no-why", "-f", "json").json["why"] is None
+    assert "WHERE THE OTHER" not in cli("analyze", log, "--model", folder, "--no-why").out
+
+
+def test_what_if_in_analyze(cli: Runner) -> None:
+    folder = case_folder("B007")
+
+    ran = cli("analyze", folder / "batch_input.jsonl", "--model", folder, "--what-if", "-f", "json")
+
+    [cause] = ran.json["why"]["causes"]
+    assert cause["what_if"]["num_cached_tokens"] == 3 * 992
+
+
+def test_processes_do_not_change_the_reasons(cli: Runner) -> None:
+    folder = case_folder("B015")
+    arguments = ("analyze", folder / "requests.jsonl", "--model", folder, "-f", "json")
+
+    assert cli(*arguments, "--jobs", 2).json["why"] == cli(*arguments, "--jobs", 1).json["why"]
+
+
+def test_repairs_of_a_log_on_stdin_are_not_replayed(
+    cli: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = case_folder("B001")
+    with (folder / "requests.jsonl").open("rb") as stream:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stream))
+        values = cli("why", "-", "--model", folder, "-f", "json").json
+
+    assert values["causes"][0]["what_if"] is None
+    assert any("can't be read twice" in note for note in values["notes"])

@@ -26,6 +26,12 @@ def why(
     capacity_blocks: options.CapacityBlocksOption = None,
     capacity_gib: options.CapacityGibOption = None,
     log_format: options.LogFormatOption = None,
+    trace_block_size: options.TraceBlockSizeOption = None,
+    year: options.YearOption = None,
+    max_log_len: options.MaxLogLenOption = None,
+    field_map: options.MapOption = None,
+    max_line_mib: options.MaxLineOption = None,
+    max_decompressed_gib: options.MaxDecompressedOption = None,
     chat_template: options.ChatTemplateOption = None,
     cache_generated: options.CacheGeneratedOption = "auto",
     repairs: Annotated[
@@ -77,12 +83,21 @@ def why(
         ),
     )
     how = AnalysisOptions(
-        log_format=log_format, cache_generated=cache_generated, audit=False, what_if=repairs
+        log_format=log_format,
+        trace_block_size=trace_block_size,
+        year=year,
+        max_log_len=max_log_len,
+        field_map=options.field_map(field_map),
+        max_line_bytes=options.in_bytes(max_line_mib, 2**20),
+        max_decompressed_bytes=options.in_bytes(max_decompressed_gib, 2**30),
+        cache_generated=cache_generated,
+        audit=False,
+        what_if=repairs,
     )
     colour = streams.wants_colour(color, output)
     if first is None:
         from prefixaudit.analysis import analyse
-        from prefixaudit.render._why import why_text, why_values
+        from prefixaudit.render._why import SCHEMA_VERSION, why_text, why_values
 
         progress = streams.ProgressLine()
         try:
@@ -94,7 +109,7 @@ def why(
         if report.why is None:
             return report.exit_code
         if output_format == "json":
-            values = {"schema_version": 1, **why_values(report.why)}
+            values = {"schema_version": SCHEMA_VERSION, **why_values(report.why)}
             text = orjson.dumps(values, option=orjson.OPT_INDENT_2).decode()
         else:
             text = why_text(report.why, num_requests=report.log.num_requests, colour=colour)
