@@ -15,6 +15,7 @@ from prefixaudit.core.request import BlockHashes, Request, Skipped
 from prefixaudit.core.unknown import UNKNOWN
 from prefixaudit.errors import IncompleteError
 from prefixaudit.logs import LogFile, ReadOptions, mooncake
+from prefixaudit.logs._format import ReadItem
 from prefixaudit.logs._lines import Chunk
 from tests.logs.reading import SHARED, Read, read_bytes, read_records
 
@@ -22,13 +23,14 @@ from tests.logs.reading import SHARED, Read, read_bytes, read_records
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-def _as_values(items: list[Request | Skipped]) -> list[Any]:
+def _as_values(items: list[ReadItem]) -> list[Any]:
     """Turn read items to values that compare; arrays don't."""
     values: list[Any] = []
     for item in items:
         if isinstance(item, Skipped):
             values.append(item)
             continue
+        assert isinstance(item, Request)
         assert isinstance(item.prompt, BlockHashes)
         values.append(
             (
@@ -274,9 +276,10 @@ def test_public_traces_are_read_in_order(name: str, num_requests: int) -> None:
 
 
 def test_trace_that_is_one_array_is_read(tmp_path: Path) -> None:
-    records = [{"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]},
-               {"timestamp": 5, "input_length": 1300, "output_length": 1, "hash_ids": [1, 2, 3]},
-               {"timestamp": 9, "input_length": 512, "output_length": 1, "hash_ids": [-1]}]  # fmt: skip
+    records = [
+        {"timestamp": 0, "input_length": length, "output_length": 1, "hash_ids": ids}
+        for length, ids in ((1024, [1, 2]), (1300, [1, 2, 3]), (512, [-1]))
+    ]
     read = read_bytes(tmp_path, orjson.dumps(records, option=orjson.OPT_INDENT_2))
 
     assert read.stream.files[0].trace_block_size == 512

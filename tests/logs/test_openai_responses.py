@@ -125,12 +125,10 @@ def test_items_become_messages_as_in_vllm(tmp_path: Path) -> None:
 
 
 def test_only_functions_reach_the_template(tmp_path: Path) -> None:
-    body = {"input": "a", "tools": [FUNCTION, {"type": "web_search"}]}
-    (request,) = read(tmp_path, record(1, **body)).requests
+    tools = [FUNCTION, {"type": "web_search"}]
+    (request,) = read(tmp_path, record(1, input="a", tools=tools)).requests
 
-    tools = chat(request).tools
-    assert tools is not None
-    assert [tool["function"]["name"] for tool in tools] == ["look"]
+    assert [tool["function"]["name"] for tool in chat(request).tools or ()] == ["look"]
 
 
 def test_encrypted_reasoning_and_unknown_items_are_not_replayed(tmp_path: Path) -> None:
@@ -146,8 +144,8 @@ def test_encrypted_reasoning_and_unknown_items_are_not_replayed(tmp_path: Path) 
 
 def test_answer_that_ends_inside_is_continued(tmp_path: Path) -> None:
     unfinished = {**said("Fo"), "status": "incomplete"}
-    body = {"input": [{"role": "user", "content": "a"}, unfinished]}
-    (request,) = read(tmp_path, record(1, **body)).requests
+    items = [{"role": "user", "content": "a"}, unfinished]
+    (request,) = read(tmp_path, record(1, input=items)).requests
 
     assert chat(request).continue_final_message
     assert not chat(request).add_generation_prompt
