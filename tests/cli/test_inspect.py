@@ -7,9 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
+import prefixaudit
 from tests.cli.running import Runner, case_folder
+
+SCHEMAS = Path(prefixaudit.__file__).parent / "schemas"
 
 
 def write(path: Path, *records: Any) -> Path:
@@ -52,6 +56,17 @@ def test_fields_are_present_absent_or_unknown(cli: Runner, tmp_path: Path) -> No
     [file] = values["files"]
     assert file["format"] == "openai"
     assert file["claims"][0][0] == "openai"
+
+
+def test_json_is_as_its_schema_says(cli: Runner, tmp_path: Path) -> None:
+    schema = json.loads((SCHEMAS / "inspect.schema.json").read_bytes())
+    log = write(tmp_path / "log.jsonl", chat(0), "{broken}", {"prompt_token_ids": [1]})
+    (tmp_path / "empty.jsonl").touch()
+
+    for path in (log, case_folder("B039"), tmp_path):
+        values = cli("inspect", path, "--format", "json").json
+        jsonschema.Draft202012Validator(schema).validate(values)
+        assert set(values) == set(schema["required"])
 
 
 def test_nothing_private_is_printed(cli: Runner, tmp_path: Path) -> None:
