@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +15,7 @@ from prefixaudit.core.engine import EngineProfile
 from prefixaudit.core.model import ModelSpec
 from prefixaudit.core.pool import HitCurve
 from prefixaudit.core.trace import BlockTrace, Int32Array, Int64Array
+from prefixaudit.cost.blocks import vllm_layout
 from prefixaudit.plan.coarser import in_blocks_of
 from prefixaudit.plan.options import PlanOptions
 from prefixaudit.plan.serving import Server
@@ -27,11 +29,21 @@ from prefixaudit.pool.vllm.rules import (
     release_rules_of,
 )
 from prefixaudit.pool.vllm.scheduler import SchedulerRules
+from prefixaudit.pool.vllm.sequential import replay_sequential
 
 if TYPE_CHECKING:
     from prefixaudit.plan.hardware import Hardware
 
 _NEWEST_VLLM: Final = "0.33.0"
+_GROUP_KINDS: Final = {
+    "full": "full",
+    "window": "swa",
+    "chunk": "chunked-local",
+    "state": "mamba",
+}
+# Groups are simulated in Python, block by block: about a minute at these sizes.
+_MOST_GROUP_BLOCKS: Final = 3_000_000
+_MOST_GROUP_TOKENS: Final = 500_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +53,7 @@ class Basis:
     namespaces       int32 [requests]  by the engine's key
     safe_namespaces  the same refined by the complete identity
     own, safe        the trace with blocks of each namespace apart (its blocks have no labels)
+    groups           vLLM's KV groups where the model has several; empty: one full attention group
     """
 
     trace: BlockTrace
@@ -54,6 +67,7 @@ class Basis:
     options: PlanOptions
     num_answer_tokens: Int64Array
     max_model_len: int | None
+    groups: tuple[GroupRules, ...]
 
     @classmethod
     def of(
@@ -85,6 +99,7 @@ class Basis:
             options=options,
             num_answer_tokens=num_answer_tokens,
             max_model_len=max_model_len,
+            groups=() if spec is None else groups_of(spec),
         )
 
     def in_blocks_of(self, block_size: int) -> Basis:
@@ -116,6 +131,14 @@ class Basis:
         policy: str | None = None,
     ) -> Int64Array:
         """Return the cached tokens of each request, one after another, in the engine's own pool."""
+        if capacity_blocks is not None and self.is_vllm and self.groups and not self._why_no_groups:
+            return replay_sequential(
+                self.own if trace is None else trace,
+                np.zeros(self.trace.num_requests, dtype=np.int32),
+                capacity_blocks=capacity_blocks,
+                rules=self.rules,
+                max_num_batched_tokens=self.options.max_num_batched_tokens,
+            ).lookups.num_cached_tokens
         return lookups_at(
             self.own if trace is None else trace,
             engine=self.engine,
@@ -162,10 +185,29 @@ class Basis:
             return "a request has no arrival time"
         if (trace.num_prompt_tokens < 1).any():
             return "a prompt is empty"
-        if self.spec is not None and not _has_one_group(self.spec):
-            return "layers with windows or states: the timed replay knows full attention only"
-        if self.engine is not None and self.engine.name != "vllm":
+        if self.engine is not None and not self.is_vllm:
             return f"{self.engine.name}'s scheduler isn't modelled in time"
+        return self._why_no_groups
+
+    @property
+    def is_vllm(self) -> bool:
+        return self.engine is not None and self.engine.name == "vllm"
+
+    @property
+    def _why_no_groups(self) -> str | None:
+        """Say why the model's groups can't be simulated, None where they can or it has one."""
+        if not self.groups:
+            return None
+        unit = math.gcd(*(group.block_size for group in self.groups))
+        if unit != self.trace.block_size:
+            return (
+                f"layers with windows or states: their blocks are of {unit:,} tokens, the log's of "
+                f"{self.trace.block_size:,}"
+            )
+        lengths = self.trace.num_prompt_tokens + self.num_answer_tokens
+        work = int((lengths // unit).sum()) * len(self.groups)
+        if work > _MOST_GROUP_BLOCKS or int(self.num_answer_tokens.sum()) > _MOST_GROUP_TOKENS:
+            return "layers with windows or states: the log is too long to simulate their groups"
         return None
 
     def server(self, steps: StepRange) -> Server:
@@ -192,13 +234,13 @@ class Basis:
 
     @property
     def rules(self) -> PoolRules:
-        is_vllm = self.engine is not None and self.engine.name == "vllm"
         release = (
             release_rules_of(self.engine)
-            if self.engine is not None and is_vllm
+            if self.engine is not None and self.is_vllm
             else release_rules(_NEWEST_VLLM)
         )
-        return pool_rules(release, (GroupRules(kind="full", block_size=self.trace.block_size),))
+        one = (GroupRules(kind="full", block_size=self.trace.block_size),)
+        return pool_rules(release, self.groups or one)
 
     @property
     def scheduler(self) -> SchedulerRules:
@@ -230,11 +272,18 @@ def _apart(trace: BlockTrace, namespaces: Int32Array) -> BlockTrace:
     return separated(trace, nodes, [numbered(namespaces)])[0] if len(namespaces) else trace
 
 
-def _has_one_group(spec: ModelSpec) -> bool:
-    from prefixaudit.cost.blocks import vllm_layout
-
+def groups_of(spec: ModelSpec) -> tuple[GroupRules, ...]:
+    """Return a model's KV groups as vLLM makes them; none where it has one of full attention."""
     layout = vllm_layout(spec)
-    return layout.num_groups == 1 and layout.groups[0].kind == "full"
+    if layout.num_groups == 1 and layout.groups[0].kind == "full":
+        return ()
+    return tuple(
+        GroupRules(
+            kind=_GROUP_KINDS[group.kind], block_size=group.block_size, window_tokens=group.span
+        )
+        for group in layout.groups
+        for _ in range(group.num_groups)
+    )
 
 
 def curve_rates(curve: HitCurve, block_size: int, num_prompt_tokens: int) -> np.ndarray:

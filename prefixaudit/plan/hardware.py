@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from prefixaudit.core.model import ModelSpec
 from prefixaudit.core.unknown import UNKNOWN
+from prefixaudit.cost.blocks import vllm_layout
 from prefixaudit.cost.hardware import find_gpu
 from prefixaudit.cost.memory import kv_bytes_per_token
 from prefixaudit.cost.pool import PoolEstimate, PoolSettings, estimate_pool
@@ -24,10 +25,20 @@ class Hardware:
     kv_cache_dtype: str
 
     def capacity_blocks(self, block_size: int) -> tuple[int, int]:
-        """Return the usable blocks of `block_size` tokens, fewest and most (no null block)."""
+        """Return the usable blocks of `block_size` tokens, fewest and most (no null block).
+
+        Blocks of a model with several groups hold tokens of one group each.
+        """
+        if self.has_groups:
+            fewest, most = self.pool.num_blocks
+            return max(fewest - 1, 0), max(most - 1, 0)
         own = self.pool.block_size
         lo, hi = ((number - own) // block_size for number in self.pool.num_tokens)
         return max(lo, 0), max(hi, 0)
+
+    @property
+    def has_groups(self) -> bool:
+        return vllm_layout(self.model.spec).num_groups > 1
 
     @property
     def title(self) -> str:
@@ -83,4 +94,7 @@ def block_bytes(spec: ModelSpec | None, dtype: str, block_size: int) -> int | No
     """Return the bytes of a block, all ranks together; None without a model."""
     if spec is None:
         return None
+    layout = vllm_layout(spec, block_size=block_size, kv_cache_dtype=dtype)
+    if layout.num_groups > 1 and layout.block_size == block_size:
+        return layout.bytes_per_block
     return kv_bytes_per_token(spec, kv_cache_dtype=dtype) * block_size

@@ -11,7 +11,7 @@ import numpy as np
 
 import prefixaudit
 from prefixaudit.analysis import AnalysisOptions
-from prefixaudit.analysis.assembly import key_fields, kv_bytes_per_token, why_incomplete
+from prefixaudit.analysis.assembly import key_fields, why_incomplete
 from prefixaudit.analysis.gathering import choose_block_size
 from prefixaudit.analysis.pipeline import (
     Quiet,
@@ -144,6 +144,9 @@ class _Planner:
         enough = capacity_for_share(curve, 1.0)
         capacity, origin = self._capacity(knee)
         cliffs = find_cliffs(curve, block_size=size, num_prompt_tokens=tokens)
+        if basis.groups:
+            # One pass counts blocks of all layers together; here a block holds one group's.
+            cliffs, knee, enough = (), None, enough * len(basis.groups)
         sweeper = Sweeper(
             basis=basis,
             fine=self.fine,
@@ -152,6 +155,14 @@ class _Planner:
             capacity_blocks=capacity,
         )
         rows = self._options(sweeper, knee, enough)
+        if basis.groups:
+            points = tuple(
+                CurvePoint(
+                    capacity_blocks=row.capacity_blocks, token_hit_rate=row.token_hit_rate or 0.0
+                )
+                for row in rows
+                if row.sweep == "capacity" and row.capacity_blocks is not None
+            )
         endless = float(curve.num_cached_blocks[-1]) * size / max(tokens, 1)
         cached = basis.cached_tokens(capacity)
         steps = None if basis.why_no_time is not None else basis.steps(self.hardware)
@@ -253,7 +264,7 @@ class _Planner:
         if self.hardware is not None:
             low, _ = self.hardware.capacity_blocks(self.basis.trace.block_size)
             return low, f"the smaller end of what fits on {self.hardware.title}"
-        return max(knee or 1, 1), "the knee of the curve"
+        return max(knee or 1, 1) * max(len(self.basis.groups), 1), "the knee of the curve"
 
     def _options(self, sweeper: Sweeper, knee: int | None, enough: int) -> list[Option]:
         options, basis = self.options, self.basis
@@ -266,7 +277,7 @@ class _Planner:
             rows += sweeper.policies(options.policies)
         if len(options.gpus) > 1 or options.kv_cache_dtypes:
             rows += sweeper.hardware_choices()
-        if options.tiers and basis.why_no_time is None:
+        if options.tiers and basis.why_no_time is None and not basis.groups:
             rows += sweeper.tiers(options.tiers)
         if options.replicas:
             rows += sweeper.replicas()
@@ -349,7 +360,8 @@ class _Planner:
         if basis.why_no_time is None and (self.hardware or options.measured):
             rules = basis.rules.release
             lines.append(
-                "in time: vLLM's synchronous scheduler, one full attention group; freed blocks "
+                "in time: vLLM's synchronous scheduler, "
+                f"{len(basis.groups) or 1} KV group{'s' if basis.groups else ''}; freed blocks "
                 f"without a key go {'first' if rules.free_order == 'unhashed-first' else 'last'}; "
                 f"max_num_batched_tokens {options.max_num_batched_tokens:,}, max_num_seqs "
                 f"{options.max_num_seqs:,}; arrivals of the log"
@@ -381,6 +393,12 @@ class _Planner:
             notes.append(
                 "nothing was served in time: give --gpus and --model, or what you measured with "
                 "--throughput"
+            )
+        if basis.groups:
+            notes.append(
+                f"the model has {len(basis.groups)} KV groups and a token takes a block of each: "
+                "the curve is that of the sizes simulated; tiers, replicas and targets aren't "
+                "compared in time"
             )
         asked = self.options.routings
         if "session" in asked and not (basis.trace.session >= 0).any():

@@ -27,6 +27,7 @@ from prefixaudit.pool.vllm.timed import (
     TimedServing,
     serve_timed,
 )
+from prefixaudit.pool.vllm.timed_stepwise import serve_stepwise
 
 _NUM_MOMENTS: Final = 24
 Number = TypeVar("Number", int, float)
@@ -52,10 +53,28 @@ class Server:
         tiers: tuple[Tiers, Tiers] = (NO_TIERS, NO_TIERS),
         ends: Sequence[StepSeconds] | None = None,
     ) -> tuple[TimedServing, ...]:
-        """Serve at each end of the range, the fast one first; `tiers` are (fast, slow)."""
+        """Serve at each end of the range, the fast one first; `tiers` are (fast, slow).
+
+        Pools of several groups are served step by step, by one replica without tiers.
+        """
         both = self.steps.ends if ends is None else ends
         if len(both) == 1 and tiers[0] != tiers[1]:
             both = (both[0], both[0])
+        if len(self.rules.groups) > 1:
+            assert replicas.num_replicas == 1, "several groups are served by one replica"
+            return tuple(
+                serve_stepwise(
+                    self.trace,
+                    self.namespaces,
+                    capacity_blocks=capacity_blocks,
+                    pool=self.rules,
+                    scheduler=self.scheduler,
+                    seconds=seconds,
+                    num_answer_tokens=self.num_answer_tokens,
+                    arrival_s=self.arrival_s,
+                )
+                for seconds in both
+            )
         return tuple(
             serve_timed(
                 self.trace,

@@ -96,7 +96,7 @@ class Sweeper:
         needed: tuple[int, int] | None = None
         if is_sized and timed is not None and capacity_blocks is not None:
             needed = self.replicas_for_target(basis, hardware, capacity_blocks)
-            if needed is None and basis.options.ttft_p95_s is not None:
+            if needed is None and basis.options.ttft_p95_s is not None and not basis.groups:
                 note = _joined(note, f"up to {MOST_REPLICAS} replicas don't meet the target")
         gpus = None
         ranks = 1 if hardware is None else hardware.choice.tensor_parallel
@@ -141,6 +141,8 @@ class Sweeper:
         server = self.server(basis, hardware)
         if server is None or capacity_blocks is None:
             return None
+        if basis.groups and replicas is not None and replicas.num_replicas > 1:
+            return None
         runs = server.runs(
             _enough(basis, capacity_blocks),
             replicas=replicas or Replicas(),
@@ -164,7 +166,7 @@ class Sweeper:
         """
         target = basis.options.ttft_p95_s
         server = self.server(basis, hardware)
-        if target is None or server is None:
+        if target is None or server is None or basis.groups:
             return None
         ends = server.steps.ends
         found = []
@@ -461,7 +463,7 @@ def _tier_title(choice: TierChoice) -> str:
 def _enough(basis: Basis, capacity_blocks: int) -> int:
     """Return a capacity that is no larger than what could ever be used: memory is taken for it."""
     blocks = -(-(basis.trace.num_prompt_tokens + basis.num_answer_tokens) // basis.trace.block_size)
-    return min(capacity_blocks, int(blocks.sum()) + 1)
+    return min(capacity_blocks, (int(blocks.sum()) + 1) * max(len(basis.groups), 1))
 
 
 def _joined(*notes: str) -> str:

@@ -244,21 +244,58 @@ def test_twice_the_load_waits_longer(tmp_path: Path) -> None:
     assert queues[1] > queues[0]
 
 
-def test_hybrid_model_is_not_served_in_time(tmp_path: Path) -> None:
+GEMMA = DATA / "model-configs" / "gemma-3-27b-it"
+
+
+def test_hybrid_model_with_a_trace_of_other_blocks_is_not_served_in_time(tmp_path: Path) -> None:
     path = trace_file(tmp_path, conversations())
 
     report = plan(
         [path],
-        deployed(
-            model_dir=DATA / "model-configs" / "gemma-3-27b-it",
-            engine="vllm@0.33.0",
-            capacity_blocks=80,
-        ),
+        deployed(model_dir=GEMMA, engine="vllm@0.33.0", capacity_blocks=80),
         PlanOptions(gpus=(GpuChoice(name="h100-sxm"),)),
     )
 
     assert all(option.timed is None for option in report.options)
-    assert any("windows or states" in note for note in report.notes)
+    assert any("blocks are of 16 tokens, the log's of 512" in note for note in report.notes)
+
+
+def test_hybrid_model_is_simulated_with_its_groups(tmp_path: Path) -> None:
+    """Gemma-3-27B: 62 layers make 7 groups of 10; a prompt of 128 tokens takes 8 blocks of each.
+
+    Two prompts of 128 tokens and one more each come twice, a minute apart. In a pool of 126 blocks
+    (2 * 9 * 7) both find all of their 128 tokens again, in one of 64 neither does.
+    """
+    log = tmp_path / "requests.jsonl"
+    log.write_text(
+        "".join(
+            json.dumps(
+                {
+                    "request_id": f"r{number}",
+                    "arrival_s": 1_772_438_400 + 60 * number,
+                    "prompt_token_ids": [number % 2] * 128 + [7],
+                }
+            )
+            + "\n"
+            for number in range(4)
+        )
+    )
+
+    report = plan(
+        [str(log)],
+        deployed(model_dir=GEMMA, engine="vllm@0.33.0", capacity_blocks=126),
+        PlanOptions(
+            gpus=(GpuChoice(name="h100-sxm"),), capacities_blocks=(64, 126), answer_tokens=1
+        ),
+    )
+
+    rates = {o.capacity_blocks: o.token_hit_rate for o in options_of(report, "capacity")}
+    assert rates[126] == pytest.approx(2 * 128 / (4 * 129))
+    assert rates[64] == 0.0
+    for option in options_of(report, "capacity"):
+        assert option.timed is not None
+        assert option.timed.token_hit_rate[0] == pytest.approx(option.token_hit_rate)
+    assert any("7 KV groups" in note for note in report.notes)
 
 
 def test_log_without_a_request_is_incomplete(tmp_path: Path) -> None:
