@@ -185,41 +185,27 @@ class Joiner:
             for bare in (match.group(2), asked.request_id.partition("-")[2]):
                 began = self._find(bare)
                 if began is not None and began.body is not None:
-                    return self._continued(began, asked)
+                    return self._continued(began, message, asked)
         for held in list(self._held.values())[:_MAX_HELD]:
             if held.body is None or held.is_received or held.text is not UNKNOWN:
                 continue
             if _fits(held.body.body, asked):
-                return self._continued(held, asked)
+                return self._continued(held, message, asked)
         return self._new(message, asked.request_id)
 
-    def _continued(self, began: _Held, asked: Asked) -> _Held:
-        self._file.num_other_lines += 1
+    def _continued(self, began: _Held, message: Message, asked: Asked) -> _Held:
         if began.is_received or began.text is not UNKNOWN:
             # A further prompt of one body: a request of its own.
-            self._file.num_other_lines -= 1
-            held = self._new_like(began, asked.request_id)
+            held = self._new(message, asked.request_id)
             held.body = began.body
             return held
+        self._file.num_other_lines += 1
         number = self._by_id.pop(began.request_id)
         self._by_id[asked.request_id] = number
         # Keep the client's id known, for further prompts of the same body.
         self._by_id.setdefault(began.request_id, number)
         began.request_id = asked.request_id
         return began
-
-    def _new_like(self, began: _Held, request_id: str) -> _Held:
-        number = self._num_made
-        self._num_made += 1
-        held = _Held(
-            request_id=request_id,
-            line=began.line,
-            time_s=began.time_s,
-            has_date=began.has_date,
-        )
-        self._held[number] = held
-        self._by_id[request_id] = number
-        return held
 
     def _answer(self, said: Answered) -> None:
         self._file.num_other_lines += 1
