@@ -221,3 +221,40 @@ def test_repairs_of_a_log_on_stdin_are_not_replayed(
 
     assert values["causes"][0]["what_if"] is None
     assert any("can't be read twice" in note for note in values["notes"])
+
+
+def test_two_servers_of_one_key(cli: Runner, tmp_path: Path) -> None:
+    """The same prompt goes to either server in turn: the other one's pool would have hit."""
+    folder = case_folder("B001")
+    line = json.loads((folder / "requests.jsonl").read_text().splitlines()[0])
+    log = tmp_path / "log.jsonl"
+    records = [{**line, "request_id": f"r{n}", "node": "ab"[n % 2]} for n in range(4)]
+    log.write_text("\n".join(map(json.dumps, records)))
+    deployment = tmp_path / "prefixaudit.toml"
+    deployment.write_text(
+        f"""
+        [model]
+        path = "{folder}"
+        [engine]
+        name = "vllm"
+        version = "0.33.0"
+        block_size = 16
+        [[server]]
+        name = "a"
+        match = {{ source = "field:node", values = ["a"] }}
+        [[server]]
+        name = "b"
+        match = {{ source = "field:node", values = ["b"] }}
+        """
+    )
+
+    ran = cli("analyze", log, "--deployment", deployment, "-f", "json")
+
+    waterfall = ran.json["why"]["waterfall"]
+    places = {place["name"]: place["num_tokens"] for place in waterfall["places"]}
+    # 406 tokens: the first is new, the second was on the other server (25 blocks), two hit.
+    assert waterfall["replicas_are_modelled"]
+    assert places["other-replica"] == 400
+    assert places["reused"] == 800
+    assert places["new-text"] == 406
+    assert places["partial-block"] == 3 * 6
