@@ -247,11 +247,6 @@ class Replayer:
                 "empty": "as an empty text",
             }[self.options.rules.null_content]
             notes.append(f"messages whose content is null reached the template {seen}")
-        if self._counts.num_media:
-            notes.append(
-                "images, audio, video and files in the log are known by a digest of their content "
-                "(or of their address or id), and are never tokenized as text"
-            )
         return tuple(notes)
 
     # --- one prompt

@@ -14,8 +14,6 @@ from prefixaudit.core.reported import ReportedFacts
 from prefixaudit.deployment import Overrides, load_deployment
 from tests.cli.running import Runner, case_folder
 
-__all__ = ["Runner"]
-
 
 def report_of(paths: list[Path], engine: str | None = None, **changes: Any) -> Report:
     deployment = load_deployment(None, Overrides(engine=engine, block_size=16, **changes))
@@ -261,3 +259,18 @@ def test_log_without_figures_of_the_server_says_nothing_of_them(tmp_path: Path) 
     record = {"prompt_token_ids": [1, 2, 3]}
 
     assert report_of([log_of(tmp_path, record)]).reported is None
+
+
+def test_huge_image_is_counted_and_never_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Case B060's line under a model folder: 6,750,000 bytes that are no prompt text."""
+    url = "data:image/png;base64," + "A" * 9_000_000
+    body = {"model": "m", "messages": [{"role": "user", "content": [{"image_url": {"url": url}}]}]}
+    log = log_of(tmp_path, {"request_id": "huge", "body": body})
+
+    ran = Runner(capsys)("analyze", log, "--model", case_folder("B001"), "--block-size", 16)
+
+    assert ran.code == 0, ran.err
+    assert "1 images or other media in messages, 6,750,000 bytes" in " ".join(ran.out.split())
+    assert "AAAA" not in ran.out + ran.err

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prefixaudit.core.prompt import Prompt
@@ -399,3 +399,47 @@ def test_character_of_a_token_behind_an_image(tmp_path: Path) -> None:
 
     assert text[replayer.character_of(request, 84)] == "y"
     assert text[replayer.character_of(request, 0)] == "<"
+
+
+_PART_KEYS = st.sampled_from(
+    ["type", "text", "image_url", "url", "uuid", "data", "source", "file", "file_id", "input_audio",
+     "image", "video_url", "refusal", "detail"]
+)  # fmt: skip
+_PART_LEAVES = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.text(max_size=5),
+    st.sampled_from(
+        ["image", "image_url", "text", "file", "video", "data:image/png;base64,AAAA",
+         "data:,%zz%41", "data:image/png;base64,*", "https://x", "<|image_pad|>", MARK]
+    ),
+)  # fmt: skip
+_PARTS = st.recursive(
+    _PART_LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(_PART_KEYS, inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@pytest.fixture(scope="module")
+def replayers(tmp_path_factory: pytest.TempPathFactory) -> list[Replayer]:
+    folders = [tmp_path_factory.mktemp(name) for name in ("qwen", "gemma", "unknown", "text")]
+    model_folder(folders[0], images=QWEN_IMAGES)
+    model_folder(folders[1], model_type="gemma3", placeholder="<start_of_image>")
+    model_folder(folders[2], model_type="harbor")
+    model_folder(folders[3], images=QWEN_IMAGES, template=TEXT_TEMPLATE)
+    return [Replayer(folder) for folder in folders]
+
+
+@settings(max_examples=150, deadline=None)
+@given(content=st.lists(_PARTS, max_size=4))
+def test_any_content_is_replayed_or_refused(replayers: list[Replayer], content: list[Any]) -> None:
+    chat = ChatMessages(messages=[{"role": "user", "content": content}])
+    request = Request(request_id="r", source=Source("log", 1), prompt=chat)
+
+    for replayer in replayers:
+        prompt = replayer.replay(request)
+        if isinstance(prompt, Skipped):
+            continue
+        for span in prompt.media:
+            assert 0 <= span.offset < span.offset + span.num_tokens <= prompt.num_prompt_tokens
