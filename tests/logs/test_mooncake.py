@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from tests.logs.reading import SHARED, Read, read_bytes, read_records
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-def _as_values(items: list[ReadItem]) -> list[Any]:
+def _as_values(items: Sequence[ReadItem]) -> list[Any]:
     """Turn read items to values that compare; arrays don't."""
     values: list[Any] = []
     for item in items:
