@@ -3,79 +3,45 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 import prefixaudit
 from prefixaudit.analysis import figures
-from prefixaudit.analysis.gathering import Compared, Gathered, choose_block_size
+from prefixaudit.analysis.gathering import Compared, Gathered
 from prefixaudit.analysis.notes import notes_for
+from prefixaudit.analysis.parts import (
+    GeneratedSetting,
+    engine_name,
+    generated_facts,
+    log_facts,
+    model_facts,
+    request_rows,
+    trace_ids,
+)
 from prefixaudit.analysis.reporting_servers import reported_of
 from prefixaudit.analysis.simulating import lookups_at, simulate
+from prefixaudit.analysis.sizing import kv_bytes_per_token, pool_size
+from prefixaudit.analysis.timing import fork_facts, time_facts
 from prefixaudit.core.identity import CONTENT_FIELDS
 from prefixaudit.core.pool import HitRates, Lookups
 from prefixaudit.core.report import (
-    GeneratedFacts,
     Hits,
-    LogFacts,
-    ModelFacts,
     PoolSetting,
     Report,
     RequestRows,
-    TraceIds,
 )
 from prefixaudit.core.trace import BlockTrace, Float64Array
 from prefixaudit.deployment import Deployment
-from prefixaudit.errors import UsageError
 
 if TYPE_CHECKING:
     from prefixaudit.analysis.auditing import Auditing
     from prefixaudit.analysis.reasons import Reasons
     from prefixaudit.core.model import ModelSpec
 
-GeneratedSetting: TypeAlias = Literal["auto", "on", "off"]
-
 # Where no engine is given: all that changes the KV, and what a request itself asks to be apart.
 _DEFAULT_KEY = (*CONTENT_FIELDS, "cache_salt", "extra_key")
-
-
-def _capacity_blocks(deployment: Deployment, block_size: int, kv_bytes: int | None) -> int | None:
-    """Return the pool's blocks, None for an endless one. Raises UsageError where GiB don't help."""
-    capacity = deployment.capacity
-    if capacity is None:
-        return None
-    blocks = capacity.in_blocks(block_size, kv_bytes)
-    if blocks is None:
-        reason = deployment.model_problem or "no model is given"
-        raise UsageError(
-            f"the pool's size is given in GiB, but the KV bytes of a token aren't known: {reason}",
-            hint="give --capacity-blocks, or a model folder with --model",
-        )
-    return blocks
-
-
-def check_capacity(deployment: Deployment) -> None:
-    """Raise UsageError where the pool's size can't be worked out, whatever the log says."""
-    _capacity_blocks(deployment, 1, kv_bytes_per_token(deployment))
-
-
-def capacity_of(deployment: Deployment, block_size: int) -> int | None:
-    """Return the pool's blocks, None for an endless one. Raises UsageError where GiB don't help."""
-    return _capacity_blocks(deployment, block_size, kv_bytes_per_token(deployment))
-
-
-def kv_bytes_per_token(deployment: Deployment) -> int | None:
-    """Return the KV bytes of one token, None where the model isn't known."""
-    from prefixaudit.cost.memory import kv_bytes_per_token as of_model
-
-    if deployment.model is None:
-        return None
-    identity = deployment.identity
-    for dtype in (identity.kv_cache_dtype, identity.dtype):
-        if isinstance(dtype, str):
-            return of_model(deployment.model, kv_cache_dtype=dtype)
-    return of_model(deployment.model)
 
 
 def key_fields(deployment: Deployment) -> tuple[str, ...]:
@@ -103,7 +69,8 @@ def full_report(
 ) -> Report:
     model = deployment.model
     kv_bytes = kv_bytes_per_token(deployment)
-    capacity_blocks = _capacity_blocks(deployment, trace.block_size, kv_bytes)
+    size = pool_size(deployment, trace.block_size)
+    capacity_blocks = size.capacity_blocks
     engine = deployment.engine
     min_recomputed = 1 if engine is None else engine.min_recomputed_tokens
     fields = key_fields(deployment)
@@ -166,10 +133,10 @@ def full_report(
     return Report(
         version=prefixaudit.__version__,
         deployment_path=None if deployment.path is None else str(deployment.path),
-        log=_log_facts(gathered, trace),
-        model=_model_facts(deployment, kv_bytes, trace),
+        log=log_facts(gathered, trace),
+        model=model_facts(deployment, kv_bytes, trace),
         pool=PoolSetting(
-            engine=_engine_name(deployment),
+            engine=engine_name(deployment),
             engine_notes=() if engine is None else engine.notes,
             block_size=trace.block_size,
             block_size_origin=gathered.block_size_origin,
@@ -177,8 +144,10 @@ def full_report(
             key_fields=fields,
             capacity_blocks=capacity_blocks,
             capacity_bytes=None
-            if kv_bytes is None or capacity_blocks is None
-            else capacity_blocks * trace.block_size * kv_bytes,
+            if size.block_bytes is None or capacity_blocks is None
+            else capacity_blocks * size.block_bytes,
+            capacity_origin=size.origin,
+            capacity_range_blocks=size.range_blocks,
             num_distinct_blocks=trace.num_distinct_blocks,
             simulation=simulated.about,
         ),
@@ -186,7 +155,7 @@ def full_report(
         prefill_flops=prefill,
         this_pool=hits(simulated.rates, simulated.lookups),
         endless_pool=hits(simulated.endless_rates, simulated.endless_lookups),
-        trace_ids=_trace_ids(
+        trace_ids=trace_ids(
             gathered, trace, simulated.endless_rates, deployment, fields, min_recomputed
         ),
         hit_length=figures.hit_lengths(simulated.lookups.num_cached_tokens, trace.block_size),
@@ -195,7 +164,7 @@ def full_report(
             block_size=trace.block_size,
             num_prompt_tokens=num_prompt_tokens,
             prefill_flops=prefill,
-            kv_bytes_per_token=kv_bytes,
+            block_bytes=size.block_bytes,
             capacity_blocks=capacity_blocks,
             capacities=simulated.capacities,
             points={
@@ -208,11 +177,14 @@ def full_report(
         ),
         prompt_agreement=gathered.prompt_lengths.agreement(),
         cached_agreement=compared.agreement(),
-        generated=_generated_facts(gathered, trace, setting),
+        generated=generated_facts(gathered, trace, setting),
         unknown_fields=figures.unknown_fields(trace),
         replay_notes=gathered.replay.notes,
-        notes=notes_for(gathered, trace, deployment, setting, fields, simulated),
-        rows=_rows(gathered, trace, simulated.lookups, per_request, saved_per_request),
+        notes=(
+            *notes_for(gathered, trace, deployment, setting, fields, simulated),
+            *size.notes,
+        ),
+        rows=request_rows(gathered, trace, simulated.lookups, per_request, saved_per_request),
         incomplete=why_incomplete(gathered, trace.num_requests),
         audit=None
         if auditing is None
@@ -243,6 +215,13 @@ def full_report(
             has_pools_of_servers=own_trace is not None and len(deployment.servers) > 1,
         ),
         reported=reported_facts,
+        time=time_facts(
+            deployment,
+            trace.num_prompt_tokens,
+            simulated.lookups.num_cached_tokens,
+            is_endless_pool=capacity_blocks is None,
+        ),
+        forks=fork_facts(gathered.forks, trace.block_size, min_recomputed, size.block_bytes),
     )
 
 
@@ -272,118 +251,6 @@ def why_incomplete(gathered: Gathered, num_requests: int) -> str | None:
     return f"{said}: {reason}" if count == num_skipped else f"{said}; {count:,} {kind}: {reason}"
 
 
-def _log_facts(gathered: Gathered, trace: BlockTrace | None) -> LogFacts:
-    arrivals = np.empty(0) if trace is None else trace.arrival_s[~np.isnan(trace.arrival_s)]
-    return LogFacts(
-        files=gathered.files,
-        num_records=gathered.num_records,
-        num_requests=0 if trace is None else trace.num_requests,
-        num_skipped=len(gathered.skipped),
-        skipped=gathered.skipped,
-        num_tenants=None if trace is None else figures.num_tenants(trace.identities),
-        first_arrival_s=float(arrivals.min()) if len(arrivals) else None,
-        last_arrival_s=float(arrivals.max()) if len(arrivals) else None,
-        num_approximate=gathered.num_approximate,
-    )
-
-
-def _model_facts(
-    deployment: Deployment, kv_bytes: int | None, trace: BlockTrace | None
-) -> ModelFacts:
-    name = deployment.identity.model
-    if not isinstance(name, str) and trace is not None:
-        names = {i.model for i in trace.identities if isinstance(i.model, str)}
-        name = names.pop() if len(names) == 1 else None
-    return ModelFacts(
-        name=name if isinstance(name, str) else None,
-        folder=None if deployment.model_dir is None else str(deployment.model_dir),
-        kv_bytes_per_token=kv_bytes,
-        problem=None if deployment.model is not None else deployment.model_problem or "no model",
-    )
-
-
-def _engine_name(deployment: Deployment) -> str | None:
-    engine = deployment.engine
-    if engine is None:
-        return None
-    return engine.name if engine.facts_version is None else f"{engine.name} {engine.facts_version}"
-
-
-def _generated_facts(
-    gathered: Gathered, trace: BlockTrace | None, setting: GeneratedSetting
-) -> GeneratedFacts:
-    return GeneratedFacts(
-        setting=setting,
-        num_with_answer=gathered.num_with_answer,
-        num_without_answer=gathered.num_without_answer,
-        num_cached_tokens_generated=0 if trace is None else int(trace.num_generated_tokens.sum()),
-    )
-
-
-def _trace_ids(
-    gathered: Gathered,
-    trace: BlockTrace,
-    rates: HitRates,
-    deployment: Deployment,
-    fields: tuple[str, ...],
-    min_recomputed_tokens: int,
-) -> TraceIds | None:
-    if not gathered.trace_blocks:
-        return None
-    finer: int | None = None
-    fewest: float | None = None
-    most: float | None = None
-    asked, _ = choose_block_size(deployment, None)
-    is_asked = deployment.block_size is not None or deployment.engine is not None
-    num_prompt_tokens = int(trace.num_prompt_tokens.sum())
-    divides = asked < trace.block_size and trace.block_size % asked == 0
-    if is_asked and divides and num_prompt_tokens:
-        from prefixaudit.pool import finer_block_hits
-
-        hits = finer_block_hits(
-            trace,
-            trace.namespaces(fields),
-            block_size=asked,
-            min_recomputed_tokens=min_recomputed_tokens,
-        )
-        finer = asked
-        fewest = int(hits.at_least_tokens.sum()) / num_prompt_tokens
-        most = int(hits.at_most_tokens.sum()) / num_prompt_tokens
-    return TraceIds(
-        num_ids=rates.num_ids,
-        num_matched_ids=rates.num_matched_ids,
-        id_hit_rate=figures.known_or_none(rates.of_ids),
-        full_block_request_hit_rate=figures.known_or_none(rates.of_requests),
-        finer_block_size=finer,
-        min_token_hit_rate=fewest,
-        max_token_hit_rate=most,
-    )
-
-
-def _rows(
-    gathered: Gathered,
-    trace: BlockTrace,
-    lookups: Lookups,
-    prefill: Float64Array | None,
-    saved: Float64Array | None,
-) -> RequestRows:
-    rows = gathered.rows
-    return RequestRows(
-        paths=tuple(rows.paths),
-        path=np.array(rows.path, dtype=np.int32),
-        line=np.array(rows.line, dtype=np.int64),
-        position=np.array(rows.position, dtype=np.int64),
-        num_cached_tokens_reported=np.array(gathered.reported_cached_tokens, dtype=np.int64),
-        row_request_ids=rows.skipped_request_ids,
-        request_ids=trace.request_ids,
-        arrival_s=trace.arrival_s,
-        num_prompt_tokens=trace.num_prompt_tokens,
-        prefill_flops=prefill,
-        prefill_flops_saved=saved,
-        lookups=lookups,
-    )
-
-
 def empty_report(
     gathered: Gathered,
     deployment: Deployment,
@@ -406,10 +273,10 @@ def empty_report(
     return Report(
         version=prefixaudit.__version__,
         deployment_path=None if deployment.path is None else str(deployment.path),
-        log=_log_facts(gathered, None),
-        model=_model_facts(deployment, kv_bytes, None),
+        log=log_facts(gathered, None),
+        model=model_facts(deployment, kv_bytes, None),
         pool=PoolSetting(
-            engine=_engine_name(deployment),
+            engine=engine_name(deployment),
             engine_notes=() if engine is None else engine.notes,
             block_size=gathered.block_size,
             block_size_origin=gathered.block_size_origin,
@@ -429,7 +296,7 @@ def empty_report(
         curve=(),
         prompt_agreement=None,
         cached_agreement=None,
-        generated=_generated_facts(gathered, None, setting),
+        generated=generated_facts(gathered, None, setting),
         unknown_fields=(),
         replay_notes=gathered.replay.notes,
         notes=(),

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from prefixaudit.analysis.assembly import capacity_of, key_fields
+from prefixaudit.analysis.assembly import key_fields
 from prefixaudit.analysis.gathering import choose_block_size
 from prefixaudit.analysis.pipeline import generated_setting, replay_options_for
 from prefixaudit.analysis.reasons import Reasons
 from prefixaudit.analysis.simulating import simulate
+from prefixaudit.analysis.sizing import capacity_of
 from prefixaudit.chain import TraceBuilder
 from prefixaudit.core.prompt import Prompt
 from prefixaudit.core.request import BlockHashes, Request, Skipped

@@ -111,7 +111,7 @@ def curve_points(
     block_size: int,
     num_prompt_tokens: int,
     prefill_flops: float | None,
-    kv_bytes_per_token: int | None,
+    block_bytes: int | None,
     capacity_blocks: int | None,
     capacities: Sequence[int],
     points: Mapping[int, tuple[int, float | None]],
@@ -142,9 +142,7 @@ def curve_points(
         found.append(
             CurvePoint(
                 capacity_blocks=capacity,
-                capacity_bytes=None
-                if kv_bytes_per_token is None
-                else capacity * block_size * kv_bytes_per_token,
+                capacity_bytes=None if block_bytes is None else capacity * block_bytes,
                 num_cached_tokens=num_tokens,
                 token_hit_rate=num_tokens / num_prompt_tokens if num_prompt_tokens else None,
                 flops_saved_share=flops / prefill_flops

@@ -7,17 +7,18 @@ a skipped record, so that nothing is lost between reading and the report.
 from __future__ import annotations
 
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from prefixaudit.analysis.reporting_servers import UsageRows
+from prefixaudit.analysis.sizing import block_size_of
 from prefixaudit.chain import TraceBuilder
 from prefixaudit.core.prompt import Prompt
 from prefixaudit.core.reading import EngineReading
-from prefixaudit.core.report import Agreement, ReadFile
+from prefixaudit.core.report import Agreement, BlockSizeOrigin, ReadFile
 from prefixaudit.core.reported import UsageColumns
 from prefixaudit.core.request import BlockHashes, Request, Skipped, TokenIds
 from prefixaudit.core.trace import BlockTrace
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
     from prefixaudit.analysis.auditing import Auditing
     from prefixaudit.analysis.reasons import Reasons
 
-BlockSizeOrigin = Literal["deployment", "engine", "trace", "assumed"]
-
-# vLLM's default on GPUs; used, and said, where neither engine nor block size is given.
-ASSUMED_BLOCK_SIZE = 16
 _PROGRESS_REQUESTS = 64
 _NOT_REPORTED = -1
 
@@ -104,7 +101,10 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """All that was learned on the way from the logs to the trace."""
+    """All that was learned on the way from the logs to the trace.
+
+    `forks` counts the requests of several samples by (prompt tokens, samples).
+    """
 
     files: tuple[ReadFile, ...]
     num_records: int
@@ -123,6 +123,7 @@ class Gathered:
     num_without_answer: int
     num_answers_by_length_only: int
     num_approximate: int
+    forks: Mapping[tuple[int, int], int]
     usage: UsageColumns | None = None
     readings: tuple[EngineReading, ...] = ()
 
@@ -199,6 +200,7 @@ def gather(
     reported_cached = array("q")
     usage_rows = UsageRows()
     lengths = Compared()
+    forks: Counter[tuple[int, int]] = Counter()
     num_tokens = num_with_answer = num_by_length = num_approximate = num_requests = 0
 
     def skip(item: Skipped, request: Request | None) -> None:
@@ -242,6 +244,8 @@ def gather(
         expected = usage.num_prompt_tokens
         if isinstance(expected, int) and not isinstance(request.prompt, BlockHashes | TokenIds):
             lengths.add(prompt.num_prompt_tokens, expected)
+        if request.num_samples > 1:
+            forks[prompt.num_prompt_tokens, request.num_samples] += 1
         if prompt.is_approximate:
             num_approximate += 1
         if prompt.generated_token_ids is not UNKNOWN:
@@ -272,6 +276,7 @@ def gather(
         num_without_answer=num_requests - num_with_answer,
         num_answers_by_length_only=num_by_length,
         num_approximate=num_approximate,
+        forks=forks,
         usage=usage_rows.columns(),
         readings=stream.readings,
     )
@@ -314,19 +319,15 @@ def from_trace_file(path: Path) -> Gathered:
         num_without_answer=num_requests - num_with_answer,
         num_answers_by_length_only=0,
         num_approximate=0,
+        forks={},
     )
 
 
 def choose_block_size(deployment: Deployment, first: Prompt | None) -> tuple[int, BlockSizeOrigin]:
     """Return the block size to hash in, and who said so.
 
-    A trace of block ids can only be read in its own blocks; otherwise the deployment's setting,
-    then the engine's default, then 16.
+    A trace of block ids can only be read in its own blocks; others in those of the deployment.
     """
     if first is not None and isinstance(first.tokens, BlockHashes):
         return first.tokens.block_size, "trace"
-    if deployment.block_size is not None:
-        return deployment.block_size, "deployment"
-    if deployment.engine is not None:
-        return deployment.engine.default_block_size, "engine"
-    return ASSUMED_BLOCK_SIZE, "assumed"
+    return block_size_of(deployment)

@@ -116,7 +116,8 @@ def analyse(
     Raises UsageError and ConfigurationError for wrong settings, IncompleteError for input that
     can't be read at all.
     """
-    from prefixaudit.analysis.assembly import check_capacity, empty_report, full_report
+    from prefixaudit.analysis.assembly import empty_report, full_report
+    from prefixaudit.analysis.sizing import check_capacity
 
     options = options or AnalysisOptions()
     progress = progress or Quiet()

@@ -102,7 +102,7 @@ def _chain(
     profile = deployment.engine
     block_size = deployment.block_size
     if profile is None:
-        from prefixaudit.analysis.gathering import ASSUMED_BLOCK_SIZE
+        from prefixaudit.analysis.sizing import ASSUMED_BLOCK_SIZE
         from prefixaudit.chain.canonical import canonical_chain, root_digest
 
         notes = () if block_size else (f"block size {ASSUMED_BLOCK_SIZE} assumed (--block-size)",)

@@ -17,6 +17,7 @@ from prefixaudit.core.finding import Finding
 from prefixaudit.core.pool import Lookups
 from prefixaudit.core.reported import ReportedFacts
 from prefixaudit.core.request import Skipped
+from prefixaudit.core.times import ForkFacts, TimeFacts
 from prefixaudit.core.trace import Float64Array, Int64Array
 from prefixaudit.core.why import WhyFacts
 
@@ -62,10 +63,17 @@ class ModelFacts:
     problem: str | None
 
 
+BlockSizeOrigin: TypeAlias = Literal[
+    "deployment", "engine", "engine-log", "model", "trace", "assumed"
+]
+CapacityOrigin: TypeAlias = Literal["deployment", "engine-log", "estimate"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSetting:
     """The pool that was modelled; `capacity_blocks` None is an endless one.
 
+    `capacity_origin` says who gave its size, `capacity_range_blocks` both ends of an estimate.
     `key_fields` are the identity fields that separate blocks besides tokens and media;
     `simulation` says which pool was simulated, and how.
     """
@@ -73,13 +81,15 @@ class PoolSetting:
     engine: str | None
     engine_notes: tuple[str, ...]
     block_size: int
-    block_size_origin: Literal["deployment", "engine", "trace", "assumed"]
+    block_size_origin: BlockSizeOrigin
     min_recomputed_tokens: int
     key_fields: tuple[str, ...]
     capacity_blocks: int | None
     capacity_bytes: int | None
     num_distinct_blocks: int
     simulation: str
+    capacity_origin: CapacityOrigin | None = None
+    capacity_range_blocks: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,7 +330,8 @@ class AuditReport:
 class Report:
     """The result of `analyse`.
 
-    `reported` is what servers said of their caches; None where the log has nothing of it.
+    `reported` is what servers said of their caches; None where the log has nothing of it. `time` is
+    None without a GPU or a model, `forks` where no request asks for several samples.
     `notes` are sentences about how figures were made and what they can't say; `incomplete` says why
     the audit has no answer (exit code 3), None where it has one.
     """
@@ -348,6 +359,8 @@ class Report:
     audit: AuditReport | None = None
     why: WhyFacts | None = None
     reported: ReportedFacts | None = None
+    time: TimeFacts | None = None
+    forks: ForkFacts | None = None
 
     @property
     def exit_code(self) -> int:

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from prefixaudit.core.model import Attention, LatentAttention, ModelSpec
+from prefixaudit.core.model import Attention, CacheSpec, LatentAttention, ModelSpec
 from prefixaudit.cost.engine_log import EngineLog
 from prefixaudit.cost.flops import flop_terms, prefill_flops, total_flops
 from prefixaudit.cost.hardware import Gpu, Tier, load_hardware
@@ -160,7 +160,7 @@ def estimate_cost(spec: ModelSpec, question: CostQuestion) -> CostEstimate:
             f"computed, so 0 to {prompt - 1:,} can be cached"
         )
     settings = question.pool
-    _check_ranks(spec, settings.tensor_parallel)
+    check_ranks(spec.cache, settings.tensor_parallel)
     extra = None
     if question.lora_rank is not None:
         extra = lora_flops_per_token(spec, rank=question.lora_rank, modules=question.lora_modules)
@@ -244,8 +244,9 @@ def _notes(spec: ModelSpec, prompt: int, cached: int, block_size: int) -> Iterat
         yield f"the model's positions end at {longest:,}: the prompt is longer"
 
 
-def _check_ranks(spec: ModelSpec, ranks: int) -> None:
-    for mixer in spec.cache.mixers:
+def check_ranks(cache: CacheSpec, ranks: int) -> None:
+    """Raise UsageError where `ranks` GPUs can't share the attention heads evenly."""
+    for mixer in cache.mixers:
         if isinstance(mixer, Attention | LatentAttention) and mixer.num_heads % ranks:
             raise UsageError(
                 f"{ranks} GPUs can't share {mixer.num_heads} attention heads evenly; "

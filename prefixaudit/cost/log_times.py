@@ -7,12 +7,12 @@ weights takes the time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from prefixaudit.core.times import LogTimes, TimePercentiles
 from prefixaudit.core.trace import Float64Array
 from prefixaudit.cost.flops import saved_flops
 from prefixaudit.cost.hardware import Tier
@@ -20,40 +20,6 @@ from prefixaudit.cost.savings import hit_times
 from prefixaudit.cost.time import Seconds, TimeModel
 
 PERCENTILES: Final = (50, 90, 99)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimePercentiles:
-    """Ranges (low, high) in seconds over the requests of a log."""
-
-    p50_s: tuple[float, float]
-    p90_s: tuple[float, float]
-    p99_s: tuple[float, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogTimes:
-    """What the hits of a log are worth. Ranges are (low, high) from the same assumptions.
-
-    gpu_s_prefill     GPU seconds of all prompts at saturation if nothing were cached
-    gpu_s_saved       of these, what the hits spare
-    usd_saved         gpu_s_saved at the given price, None without one
-    ttft_cold, ttft_hit  each request alone, without and with its hit; queueing left out. None for
-                      a log without requests
-    num_hits          requests with one cached token or more
-    num_hits_too_short  of these, the ones that save no time for a lone request even at best
-    num_hits_doubtful   of these, the ones that save time at best but not at worst
-    """
-
-    gpu_s_prefill: tuple[float, float]
-    gpu_s_saved: tuple[float, float]
-    usd_saved: tuple[float, float] | None
-    ttft_cold: TimePercentiles | None
-    ttft_hit: TimePercentiles | None
-    num_hits: int
-    num_hits_too_short: int
-    num_hits_doubtful: int
-    assumptions: tuple[str, ...]
 
 
 def log_times(

@@ -26,6 +26,8 @@ r"""Reads prefixaudit.toml. All keys are optional; paths are relative to the fil
     [[server]]                     # one each, if there are several: prefixaudit.deployment.servers
     [[tier]]                       # stores, routers: see prefixaudit.deployment.tiers
 
+    [hardware]                     # GPUs, price, the engine's start-up log: see
+                                   # prefixaudit.deployment.hardware
     [rendering]                    # what the server does to a chat; default: the engine's way
     time_zone = "UTC"              # the server's, for templates that print the date
     null_content = "keep"          # null reaches the template; "drop": the key is left out; "empty"
@@ -72,8 +74,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from prefixaudit.core.finding import Location
+from prefixaudit.cost.hardware import find_gpu
 from prefixaudit.deployment.adapters import adapters_of, read_adapters
 from prefixaudit.deployment.events import read_events
+from prefixaudit.deployment.hardware import NEEDS_GPU, HardwareFacts, read_hardware
 from prefixaudit.deployment.model_folder import (
     model_folder_problem,
     model_identity,
@@ -149,8 +153,11 @@ def completed(deployment: Deployment, overrides: Overrides | None = None) -> Dep
 
 
 def _with_model(deployment: Deployment) -> Deployment:
-    """Add what the model folder says. A model that can't be described costs the FLOPs only."""
-    from prefixaudit.families import describe
+    """Add what the model folder says. A model that can't be described costs the FLOPs only.
+
+    Raises UsageError for a number of GPUs that can't share the model.
+    """
+    from prefixaudit.families import describe, describe_cache
 
     assert deployment.model_dir is not None
     config = read_model_config(deployment.model_dir)
@@ -161,7 +168,16 @@ def _with_model(deployment: Deployment) -> Deployment:
     try:
         model = describe(config)
     except ConfigurationError as error:
-        return replace(deployment, model_problem=f"{deployment.model_dir}: {error}")
+        problem = f"{deployment.model_dir}: {error}"
+        try:
+            cache = describe_cache(config)
+        except ConfigurationError:
+            return replace(deployment, model_problem=problem)
+        return replace(deployment, model_problem=problem, explicit_cache=cache)
+    if deployment.hardware is not None and deployment.hardware.tensor_parallel is not None:
+        from prefixaudit.cost.estimate import check_ranks
+
+        check_ranks(model.cache, deployment.hardware.tensor_parallel)
     return replace(
         deployment, model=model, identity=deployment.identity.filled(model_identity(model))
     )
@@ -188,9 +204,40 @@ def _override(deployment: Deployment, overrides: Overrides) -> Deployment:
         changes["capacity"] = Capacity(amount=overrides.capacity_blocks, unit="blocks")
     if overrides.capacity_gib is not None:
         changes["capacity"] = Capacity(amount=overrides.capacity_gib, unit="gib")
+    changes |= _hardware(deployment, overrides)
     if len(deployment.servers) > 1:
         changes |= _of_all_servers(deployment, overrides)
     return replace(deployment, **changes) if changes else deployment
+
+
+def _hardware(deployment: Deployment, overrides: Overrides) -> dict[str, Any]:
+    """Return the hardware with options over it; what an engine's log says is no option's equal."""
+    before = deployment.hardware or HardwareFacts()
+    log = before.engine_log if overrides.engine_log is None else overrides.engine_log
+    hardware = before.overridden(
+        gpu=None if overrides.gpu is None else find_gpu(overrides.gpu),
+        tensor_parallel=overrides.tensor_parallel,
+        memory_share=overrides.memory_share,
+        usd_per_gpu_hour=overrides.usd_per_gpu_hour,
+        measured=overrides.measured,
+        efficiency=overrides.efficiency,
+        engine_log=log,
+    )
+    if hardware.gpu is None:
+        for name in NEEDS_GPU:
+            if getattr(overrides, name) is not None:
+                option = name.replace("_", "-")
+                raise UsageError(f"--{option} needs a GPU; give --gpu NAME")
+    changes: dict[str, Any] = {}
+    if log is not None:
+        if overrides.block_size is not None:
+            hardware = replace(hardware, engine_log=replace(log, block_size=None))
+        has_option = overrides.capacity_blocks is not None or overrides.capacity_gib is not None
+        if overrides.engine_log is not None and log.has_size and not has_option:
+            changes["capacity"] = None
+    if hardware != HardwareFacts():
+        changes["hardware"] = hardware
+    return changes
 
 
 def _of_all_servers(deployment: Deployment, overrides: Overrides) -> dict[str, Any]:
@@ -240,6 +287,7 @@ def read_document(
     engine = _read_engine(engine_table)
     settings = read_settings(engine_table.table("settings"))
     rendering = _read_rendering(root.table("rendering"))
+    hardware = read_hardware(root.table("hardware"), folder)
     capacity = read_capacity(root.table("pool"))
     tenant_rule = _read_tenant(root.table("tenant"))
     domains = _read_trust_domains(root.table("trust_domains")) if "trust_domains" in root else None
@@ -271,6 +319,7 @@ def read_document(
         path=path,
         identity=identity,
         rendering=rendering,
+        hardware=None if hardware == HardwareFacts() else hardware,
         capacity=capacity,
         tenant_rule=tenant_rule,
         trust_domains=domains,

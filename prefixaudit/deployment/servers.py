@@ -32,6 +32,7 @@ from prefixaudit.core.engine import EngineProfile
 from prefixaudit.core.finding import Location
 from prefixaudit.core.identity import Identity
 from prefixaudit.core.unknown import Known
+from prefixaudit.deployment.blocks import kv_bytes, prefix_block_bytes, raised_block_size
 from prefixaudit.deployment.model_folder import model_identity, read_model_config
 from prefixaudit.deployment.model_table import (
     read_identity,
@@ -52,7 +53,7 @@ from prefixaudit.errors import ConfigurationError, UsageError
 from prefixaudit.tables import Table
 
 if TYPE_CHECKING:
-    from prefixaudit.core.model import ModelSpec
+    from prefixaudit.core.model import CacheSpec, ModelSpec
 
 _CAPACITY_KEYS: Final = ("capacity_blocks", "capacity_tokens", "capacity_gib")
 
@@ -61,8 +62,8 @@ _CAPACITY_KEYS: Final = ("capacity_blocks", "capacity_tokens", "capacity_gib")
 class Server:
     """One server as its table says it, with what the whole file's defaults add.
 
-    `config` is laid over the folder's config.json. `model_dir` and `kv_bytes_per_token` are None
-    where the model isn't known.
+    `config` is laid over the folder's config.json. `model_dir` and `cache` are None where the model
+    isn't known.
     """
 
     facts: ServerFacts
@@ -70,14 +71,30 @@ class Server:
     config: Mapping[str, Any]
     block_size: int | None
     capacity: Capacity | None
-    kv_bytes_per_token: int | None
+    cache: CacheSpec | None
+
+    @property
+    def kv_bytes_per_token(self) -> int | None:
+        return kv_bytes(self.cache, self.facts.identity)
+
+    @property
+    def tensor_parallel(self) -> int:
+        size = self.facts.settings.get("tensor_parallel_size", 1)
+        return size if type(size) is int and size > 0 else 1
 
     @property
     def pool_block_size(self) -> int | None:
         """Return the block size of the server's own pool, None where nobody knows it."""
-        if self.block_size is not None or self.facts.engine is None:
+        engine = self.facts.engine
+        if self.block_size is not None or engine is None:
             return self.block_size
-        return self.facts.engine.default_block_size
+        return raised_block_size(
+            self.cache,
+            engine,
+            self.facts.identity,
+            block_size=engine.default_block_size,
+            tensor_parallel=self.tensor_parallel,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +176,14 @@ def own_pools(servers: Sequence[Server]) -> tuple[TierFacts, ...]:
         names = tuple(server.facts.name for server in members)
         blocks = None
         if first.capacity is not None:
-            blocks = first.capacity.in_blocks(size, first.kv_bytes_per_token)
+            block_bytes = prefix_block_bytes(
+                first.cache,
+                engine,
+                first.facts.identity,
+                block_size=size,
+                tensor_parallel=first.tensor_parallel,
+            )
+            blocks = first.capacity.in_blocks(size, block_bytes)
         tiers.append(
             TierFacts(
                 name=engine.tiers[0].name
@@ -292,7 +316,7 @@ def _completed(
         config=laid_over(config, overrides),
         block_size=block_size,
         capacity=capacity,
-        kv_bytes_per_token=_kv_bytes(spec, identity),
+        cache=None if spec is None else spec.cache,
     )
 
 
@@ -312,17 +336,6 @@ def _spec(config: Mapping[str, Any] | None) -> ModelSpec | None:
         return describe(config)
     except ConfigurationError:
         return None  # a part of a config.json, or a type that no family knows
-
-
-def _kv_bytes(spec: ModelSpec | None, identity: Identity) -> int | None:
-    if spec is None:
-        return None
-    from prefixaudit.cost.memory import kv_bytes_per_token
-
-    for dtype in (identity.kv_cache_dtype, identity.dtype):
-        if isinstance(dtype, str):
-            return kv_bytes_per_token(spec, kv_cache_dtype=dtype)
-    return kv_bytes_per_token(spec)
 
 
 def agreed(servers: Iterable[Server]) -> EngineProfile | None:

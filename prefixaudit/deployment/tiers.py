@@ -96,7 +96,8 @@ def _tier(
     blocks = None
     if capacity is not None:
         sizes = {server.kv_bytes_per_token for server in members}
-        blocks = capacity.in_blocks(size, sizes.pop() if len(sizes) == 1 else None)
+        per_token = sizes.pop() if len(sizes) == 1 else None
+        blocks = capacity.in_blocks(size, None if per_token is None else per_token * size)
         if blocks is None:
             table.problem(
                 "capacity_gib",

@@ -16,8 +16,11 @@ from prefixaudit.deployment.tenant import TenantRule
 if TYPE_CHECKING:  # a log without a model or an engine does without them
     from prefixaudit.core.audit import AdapterFacts, ServerFacts, TierFacts
     from prefixaudit.core.engine import EngineProfile
-    from prefixaudit.core.model import ModelSpec
+    from prefixaudit.core.model import CacheSpec, ModelSpec
+    from prefixaudit.cost.engine_log import EngineLog
+    from prefixaudit.cost.time import MeasuredPrefill
     from prefixaudit.deployment.events import Timeline
+    from prefixaudit.deployment.hardware import HardwareFacts
     from prefixaudit.deployment.public import PublicPrefix
 
 GIB = 2**30
@@ -30,15 +33,15 @@ class Capacity:
     amount: float
     unit: Literal["blocks", "tokens", "gib"]
 
-    def in_blocks(self, block_size: int, kv_bytes_per_token: int | None) -> int | None:
-        """Return whole blocks; None where the unit is GiB and the bytes per token aren't known."""
+    def in_blocks(self, block_size: int, block_bytes: int | None) -> int | None:
+        """Return whole blocks; None where the unit is GiB and a block's bytes aren't known."""
         if self.unit == "blocks":
             return int(self.amount)
         if self.unit == "tokens":
             return int(self.amount) // block_size
-        if not kv_bytes_per_token:
+        if not block_bytes:
             return None
-        return int(self.amount * GIB // (kv_bytes_per_token * block_size))
+        return int(self.amount * GIB // block_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,13 @@ class Overrides:
     capacity_blocks: int | None = None
     capacity_gib: float | None = None
     chat_template: Path | None = None
+    gpu: str | None = None
+    tensor_parallel: int | None = None
+    memory_share: float | None = None
+    usd_per_gpu_hour: float | None = None
+    measured: MeasuredPrefill | None = None
+    efficiency: tuple[float, float] | None = None
+    engine_log: EngineLog | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +80,9 @@ class Deployment:
     """Model, engine, pool and identity of what serves the log's requests.
 
     `path` is the file that it was read from; None for options alone. `model_problem` says why a
-    model folder gives no `model` (no config.json, unknown type). `block_size` is None where
+    model folder gives no `model` (no config.json, unknown type); `explicit_cache` is what a file of
+    unknown type says of its KV by itself. `hardware` is None where nobody said anything of it, and
+    holds for each server. `block_size` is None where
     neither the file nor the options name it (the engine's default applies, or the trace's own).
     `identity` holds the deployment's facts; its fields are UNKNOWN where nothing is said.
     `adapters` are those that requests name as if they were models; None where nobody listed them.
@@ -83,6 +95,8 @@ class Deployment:
     model_dir: Path | None = None
     model: ModelSpec | None = None
     model_problem: str | None = None
+    explicit_cache: CacheSpec | None = None
+    hardware: HardwareFacts | None = None
     max_model_len: int | None = None
     chat_template: Path | None = None
     rendering: Rendering = field(default_factory=Rendering)
@@ -105,6 +119,29 @@ class Deployment:
     _filled: dict[tuple[int, str | Unknown], tuple[Identity, Identity]] = field(
         default_factory=dict, repr=False, compare=False
     )
+
+    @property
+    def cache(self) -> CacheSpec | None:
+        """Return what the model keeps of tokens and sequences, None where it isn't known."""
+        return self.explicit_cache if self.model is None else self.model.cache
+
+    @property
+    def tensor_parallel(self) -> int:
+        """Return the GPUs that share a server's model; 1 where nobody said it or servers differ."""
+        if self.hardware is not None and self.hardware.tensor_parallel is not None:
+            return self.hardware.tensor_parallel
+        sizes = {server.settings.get("tensor_parallel_size", 1) for server in self.servers}
+        size = sizes.pop() if len(sizes) == 1 else 1
+        return size if type(size) is int and size > 0 else 1
+
+    @property
+    def memory_share(self) -> float | None:
+        """Return the share of the GPU's memory that a server takes, None: the engine's default."""
+        if self.hardware is not None and self.hardware.memory_share is not None:
+            return self.hardware.memory_share
+        shares = {server.settings.get("gpu_memory_utilization") for server in self.servers}
+        share = shares.pop() if len(shares) == 1 else None
+        return share if isinstance(share, float) else None
 
     def complete(self, request: Request) -> Request:
         """Return the request with its identity filled from this deployment and `record` dropped.

@@ -19,6 +19,7 @@ from prefixaudit.analysis.pipeline import (
     generated_setting,
     replay_options_for,
 )
+from prefixaudit.analysis.sizing import pool_size
 from prefixaudit.core.pool import HitCurve
 from prefixaudit.core.trace import BlockTrace, Int64Array
 from prefixaudit.cost.hardware import find_gpu, find_tier
@@ -251,16 +252,13 @@ class _Planner:
     def _capacity(self, knee: int | None) -> tuple[int, str]:
         """Return this pool's size in blocks, and where it is from."""
         deployment = self.deployment
-        if deployment.capacity is not None:
-            blocks = deployment.capacity.in_blocks(
-                self.basis.trace.block_size, kv_bytes_per_token(deployment)
-            )
-            if blocks is None:
-                raise UsageError(
-                    "the pool's size is given in GiB, but the KV bytes of a token aren't known",
-                    hint="give --capacity-blocks, or a model folder with --model",
+        if deployment.capacity is not None or deployment.hardware is not None:
+            size = pool_size(deployment, self.basis.trace.block_size)
+            if size.capacity_blocks is not None and size.origin != "estimate":
+                is_given = size.origin == "deployment"
+                return size.capacity_blocks, (
+                    "as given" if is_given else "as the engine's log says"
                 )
-            return blocks, "as given"
         if self.hardware is not None:
             low, _ = self.hardware.capacity_blocks(self.basis.trace.block_size)
             return low, f"the smaller end of what fits on {self.hardware.title}"

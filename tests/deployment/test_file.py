@@ -182,8 +182,8 @@ def test_gib_need_the_bytes_of_a_token() -> None:
     capacity = Capacity(amount=1.0, unit="gib")
 
     assert capacity.in_blocks(16, None) is None
-    # 2**30 / (16 * 131,072)
-    assert capacity.in_blocks(16, 131_072) == 512
+    # 2**30 / (16 tokens of 131,072 bytes)
+    assert capacity.in_blocks(16, 16 * 131_072) == 512
 
 
 def test_model_that_can_not_be_described_has_a_reason(tmp_path: Path) -> None:
