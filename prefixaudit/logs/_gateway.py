@@ -334,6 +334,8 @@ def _envelope_identity(envelope: Mapping[str, Any]) -> dict[str, Known[str]]:
     """
     found: dict[str, Known[str]] = {}
     for place in (_inner(envelope, "instance"), _inner(envelope, "identity"), envelope):
+        if _IDENTITY_NAMES.isdisjoint(place):
+            continue
         for name in _IDENTITY_NAMES & place.keys():
             if place[name] is None or isinstance(place[name], str):
                 found[name] = place[name]

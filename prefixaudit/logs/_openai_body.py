@@ -21,6 +21,7 @@ from prefixaudit.logs._json_lines import RecordError
 from prefixaudit.logs._messages_body import MessagesRules, is_messages_body
 from prefixaudit.logs._responses_body import StoredResponses, is_responses_body
 
+_OBJECT: Final = frozenset({dict})
 CHAT: Final = "/v1/chat/completions"
 COMPLETIONS: Final = "/v1/completions"
 MESSAGES: Final = "/v1/messages"
@@ -207,7 +208,7 @@ def _objects(body: Mapping[str, Any], name: str) -> list[Mapping[str, Any]] | No
     value = body.get(name)
     if value is None:
         return None
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+    if not isinstance(value, list) or set(map(type, value)) - _OBJECT:
         raise RecordError("bad-field", f"`{name}` of the body is not a list of objects")
     return value
 
