@@ -85,7 +85,9 @@ def _gap(gap: CachedGap) -> str:
 
 
 def _engine(engine: EngineFigures) -> str:
-    name = "engine" if engine.server is None else f"engine {printable(engine.server)}"
+    name = "engine" if engine.server is None else printable(engine.server)
+    if "=" not in name and engine.server is not None:  # a number, not the labels of a metric
+        name = f"engine {name}"
     rates = [
         f"{about} {_percent(rate)}"
         for about, rate in (

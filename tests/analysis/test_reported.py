@@ -91,6 +91,7 @@ def test_release_that_does_not_count_it_is_not_blamed() -> None:
     assert report.audit is not None
     [finding] = [item for item in report.audit.findings if item.rule == "hit-rate-above-replay"]
     assert "finds again" not in finding.observation.message
+    assert finding.observation.verdict == "inconclusive", "other requests may explain it"
 
 
 def test_cached_tokens_inside_and_outside_of_the_prompt() -> None:

@@ -39,11 +39,10 @@ def _above_replay(
     reported: ReportedFacts, engine: EngineFigures, min_difference: float
 ) -> Iterator[Observation]:
     most = reported.replayed_endless_hit_rate
-    rates = {
-        "of its last requests": engine.recent,
-        "since its start": engine.since_start,
-        "between its readings": engine.this_run,
-    }
+    is_recomputation = engine.shows_preemption and reported.counts_preempted_work is not False
+    rates = {"of its last requests": engine.recent, "between its readings": engine.this_run}
+    if is_recomputation:  # else the time before the log explains what it likes
+        rates["since its start"] = engine.since_start
     known = {about: rate for about, rate in rates.items() if rate is not None}
     if most is None or not known:
         return
@@ -51,7 +50,7 @@ def _above_replay(
     if rate < most + min_difference:
         return
     reason = "the server may have had other requests, or blocks from before this log"
-    if engine.shows_preemption and reported.counts_preempted_work is not False:
+    if is_recomputation:
         versions = "" if reported.counts_preempted_work else ", if it is older than 0.11.1"
         reason = (
             f"requests were preempted or waited for a full pool, and vLLM{versions} counts blocks "
@@ -63,6 +62,7 @@ def _above_replay(
             f"{_name(engine)} gives a hit rate {about} of {100 * rate:.1f} %, while an endless "
             f"pool would reuse {100 * most:.1f} % of this log's prompts: {reason}"
         ),
+        verdict="found" if is_recomputation else "inconclusive",
         facts={
             "rate": rate,
             "replayed_endless_hit_rate": most,
@@ -72,7 +72,9 @@ def _above_replay(
 
 
 def _name(engine: EngineFigures) -> str:
-    return f"engine {engine.server}" if engine.server is not None else "the engine"
+    if engine.server is None:
+        return "the engine"
+    return engine.server if "=" in engine.server else f"engine {engine.server}"
 
 
 SPEC = PredicateSpec(
