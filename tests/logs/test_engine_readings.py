@@ -123,3 +123,13 @@ def test_public_case_of_preempted_work() -> None:
     assert last.kv_usage > 0.9
     assert last.num_waiting == 3
     assert read.stream.files[1].num_records == 0
+
+
+def test_public_case_of_a_large_block_gives_its_size() -> None:
+    """Case B047: a hybrid model's start-up log sets blocks of 528 tokens."""
+    folder = SHARED / "cases" / "B047-hybrid-block-of-528"
+    if not folder.exists():
+        pytest.skip("the public cases aren't here")
+    read = Read(folder / "requests.jsonl", folder / "vllm.log")
+
+    assert [r.block_size for r in read.stream.pool_readings if r.block_size is not UNKNOWN] == [528]

@@ -8,6 +8,8 @@ from typing import Any
 import msgpack
 import orjson
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from prefixaudit.core.request import TokenIds
 from prefixaudit.core.unknown import UNKNOWN
@@ -161,3 +163,38 @@ def test_long_chain_needs_no_recursion(tmp_path: Path) -> None:
 
     assert len(contents.prefixes) == 1
     assert len(contents.prefixes[0].token_ids) == 20_000
+
+
+_VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.binary(max_size=4),
+        st.sampled_from(["BlockStored", "BlockRemoved", "AllBlocksCleared", "GPU", "x"]),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=9),
+        st.dictionaries(
+            st.sampled_from(["type", "events", "ts", "block_hashes", "token_ids", "block_size",
+                             "parent_block_hash", "medium", "extra_keys"]), inner, max_size=7,
+        ),
+    ),
+    max_leaves=30,
+)  # fmt: skip
+
+
+@settings(
+    max_examples=80,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(messages=st.lists(_VALUES, min_size=1, max_size=4), rest=st.binary(max_size=8))
+def test_any_messages_at_all_are_read_or_counted(
+    tmp_path: Path, messages: list[Any], rest: bytes
+) -> None:
+    path = tmp_path / "events.msgpack"
+    path.write_bytes(msgpack.packb([1.0, [ROOT]]) + b"".join(map(msgpack.packb, messages)) + rest)
+    contents = read_pool_contents(str(path))
+
+    assert contents.num_events >= 1
+    assert contents.num_blocks >= contents.num_unrooted_blocks + contents.num_unreachable_blocks
+    assert all(len(prefix.token_ids) % 4 == 0 or contents.block_size != 4
+               for prefix in contents.prefixes)  # fmt: skip

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -131,13 +131,13 @@ def read_pool_contents(path: str, options: ReadOptions | None = None) -> PoolCon
 
 @dataclass(slots=True)
 class _Block:
-    """Where a block's tokens stand; the objects of one event share its arrays."""
+    """Where a block's tokens stand (in its event's array), and a bit for each medium it is on."""
 
     parent: _Key | None
     event: Stored
     place: int
     order: int
-    media: set[str | None] = field(default_factory=set)
+    media: int = 0
 
 
 class _Pool:
@@ -148,6 +148,7 @@ class _Pool:
         self._num_unreadable: Counter[str] = Counter()
         self._blocks: dict[_Key, _Block] = {}
         self._group_kinds: dict[int | None, str | None] = {}
+        self._bits: dict[str | None, int] = {None: 1}
         self._removed: set[_Key] = set()
         self._order = 0
         self._sizes: Counter[int] = Counter()
@@ -173,18 +174,22 @@ class _Pool:
         if block is None:
             return
         if medium is None:
-            block.media.clear()
+            block.media = 0
         else:
             # Stored without a medium's name, it can only be this one.
-            block.media -= {medium, None}
+            block.media &= ~(self._bit(medium) | self._bit(None))
         if not block.media:
             del self._blocks[key]
             self._removed.add(key)
+
+    def _bit(self, medium: str | None) -> int:
+        return self._bits.setdefault(medium, 1 << min(len(self._bits), 60))
 
     def _store(self, event: Stored) -> None:
         self._group_kinds.setdefault(event.group, event.group_kind)
         parent = None if event.parent is None else (event.group, event.parent)
         self._sizes[event.block_size] += 1
+        bit = self._bit(event.medium)
         for place, block_hash in enumerate(event.hashes):
             key = (event.group, block_hash)
             self._order += 1
@@ -194,21 +199,24 @@ class _Pool:
                 # Last in the table, as the latest one.
                 self._blocks[key] = block
             block.order = self._order
-            block.media.add(event.medium)
+            block.media |= bit
             parent = key
 
     def contents(self, path: str) -> PoolContents:
         """Return what is resident now."""
         group = self._main_group()
         media = Counter(
-            medium for (of, _), block in self._blocks.items() if of == group
-            for medium in block.media
-        )  # fmt: skip
-        medium = _main_medium(media)
+            medium
+            for (of, _), block in self._blocks.items()
+            if of == group
+            for medium, bit in self._bits.items()
+            if block.media & bit
+        )
+        wanted = self._bit(_main_medium(media)) | self._bit(None)
         own = {
             key: block
             for key, block in self._blocks.items()
-            if key[0] == group and (medium in block.media or None in block.media)
+            if key[0] == group and block.media & wanted
         }
         others = sum(of == group for of, _ in self._blocks) - len(own)
         roots = self._rooted(own)
