@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import prefixaudit
@@ -18,7 +18,7 @@ from prefixaudit.prompts import Refusal, ServerRules
 from prefixaudit.templates import conversations as say
 from prefixaudit.templates.checking import Checked, ask_all, hints_of, judged
 from prefixaudit.templates.growth import takes_arguments_as_text
-from prefixaudit.templates.probing import Prober, TemplateSource
+from prefixaudit.templates.probing import Prober, TemplateSource, with_model_of
 from prefixaudit.templates.rules import TEMPLATE_RULES
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def diff_templates(
     options: DiffOptions | None = None,
     progress: Progress | None = None,
 ) -> TemplateDiff:
-    """Compare two templates, both rendered with the tokenizer and tokens of `new`.
+    """Compare two templates, both rendered with one tokenizer: that of `new`, else of `old`.
 
     Raises ConfigurationError for a template that isn't valid, UsageError for a log without a
     tokenizer or a GPU without a model, IncompleteError for a log that can't be read.
@@ -58,12 +58,10 @@ def diff_templates(
     options = options or DiffOptions()
     rules = replay_options_for(deployment).rules
     # One tokenizer for both, or lengths and positions wouldn't compare.
-    old = replace(
-        old,
-        files=replace(old.files, special_tokens=new.files.special_tokens),
-        tokenizer=new.tokenizer,
-        assumes_tokens=new.assumes_tokens,
-    )
+    if new.tokenizer is None and old.tokenizer is not None:
+        new = with_model_of(new, old)
+    else:
+        old = with_model_of(old, new)
     before, after = _probers(old, new, rules)
     old_answers, new_answers = ask_all(before), ask_all(after)
     log: LogChange | None = None

@@ -203,13 +203,25 @@ def place_of(prober: Prober, found: Comparison, step: Step) -> Place:
     ):
         last = before.rfind(_last_text(step.before))
         return "reasoning" if character < last else "message-end"
-    chunk = before[character : character + _MOVED_CHARACTERS]
-    if len(chunk) == _MOVED_CHARACTERS and chunk in after[character:]:
+    if _moves_fixed_text(found, step):
         return "fixed-text"
     text = _last_text(step.before)
     if text in before and character >= before.rfind(text) + len(text):
         return "message-end"
     return "history"
+
+
+def _moves_fixed_text(found: Comparison, step: Step) -> bool:
+    """Say whether what stands at the difference stands behind a newer message in the later one."""
+    chunk = found.before[found.character : found.character + _MOVED_CHARACTERS]
+    place = found.after.find(chunk, found.character)
+    if len(chunk) < _MOVED_CHARACTERS or place < 0:
+        return False
+    passed = found.after[found.character : place]
+    newer = [
+        _last_text(step.after[: number + 1]) for number in range(len(step.before), len(step.after))
+    ]
+    return any(text and text in passed for text in newer)
 
 
 def _around(text: str, character: int) -> str:

@@ -86,6 +86,16 @@ def _with_model(files: PromptFiles, model_dir: Path | None) -> TemplateSource:
     )
 
 
+def with_model_of(source: TemplateSource, model: TemplateSource) -> TemplateSource:
+    """Return the templates of one source with the tokenizer and special tokens of another."""
+    return replace(
+        source,
+        files=replace(source.files, special_tokens=model.files.special_tokens),
+        tokenizer=model.tokenizer,
+        assumes_tokens=model.assumes_tokens,
+    )
+
+
 def _template_text(path: Path) -> str:
     try:
         if path.stat().st_size > _MAX_TEMPLATE_BYTES:

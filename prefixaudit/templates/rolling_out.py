@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from prefixaudit.analysis.assembly import capacity_of, key_fields
+from prefixaudit.analysis.assembly import key_fields
 from prefixaudit.analysis.gathering import choose_block_size
 from prefixaudit.analysis.pipeline import Quiet, generated_setting, replay_options_for
 from prefixaudit.analysis.simulating import simulate
+from prefixaudit.analysis.sizing import capacity_of
 from prefixaudit.chain import TraceBuilder
 from prefixaudit.core.prompt import Prompt
 from prefixaudit.core.request import BlockHashes, ChatMessages, Request, Skipped
@@ -302,7 +303,9 @@ class _Simulation:
         )
         lengths = self._trace.num_prompt_tokens[self._new[served]]
         took = times.prefill_s(lengths - hits, hits) - times.prefill_s(lengths - steady, steady)
-        return flops, took.total()
+        low, high = took.total()
+        # Of short prompts a hit can cost more than it saves; losing it costs nothing then.
+        return flops, (max(0.0, low), max(0.0, high))
 
 
 def rows_of(trace: BlockTrace, rows: Int64Array) -> BlockTrace:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
+import numpy as np
+
 from prefixaudit.templates import conversations as say
 from prefixaudit.templates.conversations import Message
 from prefixaudit.templates.faults import Reply, Seen, asked
@@ -78,43 +80,52 @@ def _generation_prompt(prober: Prober, opening: Sequence[Message]) -> Reply:
 
 def _kept(prober: Prober, opening: Sequence[Message], answers: Sequence[str]) -> Reply:
     """Compare prompt and answer, as the cache has them, with the next prompt's beginning."""
-    worst: Comparison | None = None
-    at_seam = False
+    worst: tuple[Comparison, str] | None = None
     for answer in answers:
         chat = [*opening, say.user(0)]
         asking = prober.text(chat)
         after = prober.text([*chat, {"role": "assistant", "content": answer}, say.user(1)])
         if not after.startswith(asking):
             return Reply(verdict="not-asked", about="the generation prompt is lost already")
-        found, seam = _cached(prober, asking, answer, after)
-        if worst is None or found.num_lost > worst.num_lost:
-            worst, at_seam = found, seam
+        header = _header(asking, answer, after)
+        found = _cached(prober, asking, header + answer, after)
+        if worst is None or found.num_lost > worst[0].num_lost:
+            worst = found, header
     assert worst is not None
-    if not worst.num_lost:
-        return Reply(verdict="yes", compared=worst)
-    about = "other tokens at a seam" if at_seam else "text is changed"
-    return Reply(verdict="no", about=about, compared=worst, rules=("template-changes-answers",))
+    found, header = worst
+    if not found.num_lost:
+        about = f"behind {len(header):,} characters of a header" if header.strip() else ""
+        return Reply(verdict="yes", about=about, compared=found)
+    is_seam = found.character == len(found.before)
+    about = "other tokens at a seam" if is_seam else "its text is changed"
+    return Reply(verdict="no", about=about, compared=found, rules=("template-changes-answers",))
 
 
-def _cached(prober: Prober, asking: str, answer: str, after: str) -> tuple[Comparison, bool]:
-    """Return what is lost of prompt and answer, and whether their texts are equal nevertheless.
+def _header(asking: str, answer: str, after: str) -> str:
+    """Return what stands between prompt and answer: the model generates it (a channel's name)."""
+    start = after.find(answer.strip(), len(asking))
+    if start < 0:
+        return ""
+    space = answer[: len(answer) - len(answer.lstrip())]
+    return after[len(asking) : start].removesuffix(space)
 
-    The answer's tokens are the encoding of its text alone: the model may have made others.
+
+def _cached(prober: Prober, asking: str, generated: str, after: str) -> Comparison:
+    """Return what of a prompt and what was generated behind it isn't in the next prompt.
+
+    Its tokens are the encoding of its text alone: the model may have made others.
     """
-    text = asking + answer
+    text = asking + generated
     character = common_prefix(text, after)
     if prober.encoder is None:
         num_kept, num_all = character, len(text)
     else:
-        import numpy as np
-
-        ids = np.concatenate([prober.ids(asking), prober.ids(answer)])
+        ids = np.concatenate([prober.ids(asking), prober.ids(generated)])
         num_kept, num_all = common_ids(ids, prober.ids(after)), len(ids)
-    found = Comparison(
+    return Comparison(
         before=text,
         after=after,
         num_lost=num_all - num_kept,
         num_prompt=num_all,
         character=character,
     )
-    return found, character == len(text)
