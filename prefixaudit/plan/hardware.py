@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from prefixaudit.core.model import ModelSpec
 from prefixaudit.core.unknown import UNKNOWN
@@ -46,6 +47,22 @@ class Hardware:
         return f"{self.choice.tensor_parallel} x {self.model.gpu.title}{dtype}"
 
 
+def with_deployed(options: PlanOptions, deployment: Deployment) -> PlanOptions:
+    """Return the options with the deployment's GPUs, price and measurement where none are given."""
+    facts = deployment.hardware
+    if facts is None:
+        return options
+    changes: dict[str, Any] = {}
+    if not options.gpus and facts.gpu is not None and deployment.model is not None:
+        own = GpuChoice(name=facts.gpu.name, tensor_parallel=deployment.tensor_parallel)
+        changes["gpus"] = (own,)
+    if options.usd_per_gpu_hour is None:
+        changes["usd_per_gpu_hour"] = facts.usd_per_gpu_hour
+    if options.measured_prefill is None and options.efficiency is None:
+        changes |= {"measured_prefill": facts.measured, "efficiency": facts.efficiency}
+    return replace(options, **changes)
+
+
 def deployed_kv_dtype(deployment: Deployment) -> str:
     """Return the deployment's KV type as the cost model names it; auto where it isn't known."""
     value = deployment.identity.kv_cache_dtype
@@ -73,6 +90,7 @@ def hardware_of(
         version=engine.facts_version if engine is not None and engine.name == "vllm" else None,
         tensor_parallel=choice.tensor_parallel,
         kv_cache_dtype=dtype,
+        memory_share=deployment.memory_share,
     )
     return Hardware(
         choice=choice,

@@ -27,15 +27,15 @@ from prefixaudit.deployment import Deployment
 from prefixaudit.errors import UsageError
 from prefixaudit.plan.basis import Basis, curve_rates
 from prefixaudit.plan.contents import largest_prefixes, losers, working_set
-from prefixaudit.plan.hardware import Hardware, block_bytes, hardware_of
+from prefixaudit.plan.hardware import Hardware, block_bytes, hardware_of, with_deployed
 from prefixaudit.plan.isolation import isolation_rows
 from prefixaudit.plan.options import PlanOptions
 from prefixaudit.plan.recommend import recommend
 from prefixaudit.plan.report import CurvePoint, Option, PlanReport
-from prefixaudit.plan.routing import NEEDS_TIME
 from prefixaudit.plan.sampling import SampledRate, sample_of, sampled_rates
-from prefixaudit.plan.shape import Cliff, find_cliffs
+from prefixaudit.plan.shape import find_cliffs
 from prefixaudit.plan.sweeps import Sweeper
+from prefixaudit.plan.wording import assumptions, evicted, findings, notes_on
 from prefixaudit.pool import find_knee, informative_capacities
 from prefixaudit.pool.curves import capacity_for_share
 
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 _WINDOWS_S: Final = (300.0, 3600.0)
 _NUM_CURVE_POINTS: Final = 40
 _ASSUMED_ANSWER_TOKENS: Final = 128
-_NEAR_CLIFF: Final = 0.8
-_MUCH_EVICTED: Final = 0.1
 
 
 def plan(
@@ -63,7 +61,7 @@ def plan(
     Raises UsageError and ConfigurationError for wrong settings, IncompleteError for input that
     can't be read at all.
     """
-    options = options or PlanOptions()
+    options = with_deployed(options or PlanOptions(), deployment)
     reading = replace(reading or AnalysisOptions(), audit=False)
     progress = progress or Quiet()
     if options.gpus and deployment.model is None:
@@ -167,7 +165,7 @@ class _Planner:
         endless = float(curve.num_cached_blocks[-1]) * size / max(tokens, 1)
         cached = basis.cached_tokens(capacity)
         steps = None if basis.why_no_time is not None else basis.steps(self.hardware)
-        assumptions = self._assumptions(about)
+        rests_on = assumptions(basis, self.hardware, about=about, answer_origin=self.answer_origin)
         dtype = "auto" if self.hardware is None else self.hardware.kv_cache_dtype
         bytes_a_block = block_bytes(basis.spec, dtype, size)
         return PlanReport(
@@ -213,14 +211,14 @@ class _Planner:
                 hit_rate=basis.rate(cached),
                 endless_hit_rate=endless,
                 ttft_target_s=options.ttft_p95_s,
-                assumptions=assumptions,
+                assumptions=rests_on,
             ),
             findings=(
-                *self._evicted(basis.rate(cached) or 0.0, endless, capacity, enough),
-                *self._findings(cliffs, capacity, rows),
+                *evicted(basis.rate(cached) or 0.0, endless, capacity, enough),
+                *findings(cliffs, capacity, rows),
             ),
-            assumptions=(*assumptions, *(() if steps is None else steps.assumptions)),
-            notes=tuple(self._notes()),
+            assumptions=(*rests_on, *(() if steps is None else steps.assumptions)),
+            notes=tuple(notes_on(basis, self.hardware, len(self.deployment.servers))),
             incomplete=why_incomplete(self.gathered, trace.num_requests),
         )
 
@@ -304,124 +302,6 @@ class _Planner:
             [capacity for capacity in capacities if capacity is not None],
             min_recomputed_tokens=basis.min_recomputed_tokens,
         )
-
-    # Words
-
-    def _evicted(self, here: float, endless: float, capacity: int, enough: int) -> Sequence[str]:
-        if endless - here < _MUCH_EVICTED:
-            return ()
-        return (
-            f"this pool of {capacity:,} blocks evicts what is asked for again: "
-            f"{endless - here:.1%} of the prompt tokens would hit in a larger one, all of them "
-            f"from {enough:,} blocks on",
-        )
-
-    def _findings(
-        self, cliffs: Sequence[Cliff], capacity: int, rows: Sequence[Option]
-    ) -> Sequence[str]:
-        found = []
-        for cliff in cliffs:
-            text = (
-                f"cliff: from {cliff.from_blocks:,} to {cliff.to_blocks:,} blocks the hit rate "
-                f"leaps from {cliff.hit_rate_below:.1%} to {cliff.hit_rate_above:.1%}"
-            )
-            if cliff.to_blocks * _NEAR_CLIFF <= capacity < cliff.to_blocks:
-                missing = cliff.to_blocks - capacity
-                text += (
-                    f"; this pool of {capacity:,} blocks stands {missing:,} short of its top: what "
-                    "is used in turn evicts itself (thrashing)"
-                )
-            elif cliff.to_blocks <= capacity < cliff.to_blocks / _NEAR_CLIFF:
-                text += "; this pool stands just above it, with little room for a larger log"
-            found.append(text)
-        for row in rows:
-            timed = row.timed
-            if timed is None or row.sweep not in ("capacity", "hardware"):
-                continue
-            if timed.is_overloaded and row.capacity_blocks == capacity:
-                found.append(
-                    f"{row.label}: one replica can't keep up with this load at the slow end; its "
-                    "waiting times grow with the log's length"
-                )
-            gap = abs(sum(timed.token_hit_rate) / 2 - (row.token_hit_rate or 0.0))
-            if gap >= 0.01 and row.capacity_blocks == capacity:
-                found.append(
-                    f"{row.label}: in time the hit rate is {timed.token_hit_rate[0]:.1%} to "
-                    f"{timed.token_hit_rate[1]:.1%}, one after another {row.token_hit_rate:.1%}: "
-                    "running requests hold blocks, and prefixes are hit once they are scheduled"
-                )
-        return list(dict.fromkeys(found))
-
-    def _assumptions(self, about: str) -> tuple[str, ...]:
-        options, basis = self.options, self.basis
-        lines = [f"pool: {about}", f"answers: {self.answer_origin}"]
-        if basis.why_no_time is None and (self.hardware or options.measured):
-            rules = basis.rules.release
-            lines.append(
-                "in time: vLLM's synchronous scheduler, "
-                f"{len(basis.groups) or 1} KV group{'s' if basis.groups else ''}; freed blocks "
-                f"without a key go {'first' if rules.free_order == 'unhashed-first' else 'last'}; "
-                f"max_num_batched_tokens {options.max_num_batched_tokens:,}, max_num_seqs "
-                f"{options.max_num_seqs:,}; arrivals of the log"
-                + ("" if options.load == 1 else f" at {options.load:g} times its speed")
-            )
-            lines.append(
-                "TTFT is waiting, lookup, fetch and prefill; tokenizing and HTTP (0 to 16 ms) are "
-                "left out"
-            )
-            if basis.engine is None:
-                lines.append("no engine given: in time vLLM 0.33.0's rules")
-        if options.tiers:
-            lines.append(
-                "tiers: a step waits for the fetches of the requests that it admits; blocks of all "
-                "ranks come together; writing takes no time"
-            )
-        return tuple(lines)
-
-    def _notes(self) -> Sequence[str]:
-        basis, notes = self.basis, []
-        if basis.why_no_time is not None:
-            what = (
-                "nothing was served in time, tiers weren't compared"
-                if self.options.tiers
-                else ("nothing was served in time")
-            )
-            notes.append(f"{what}: {basis.why_no_time}")
-        elif self.hardware is None and self.options.measured is None:
-            notes.append(
-                "nothing was served in time: give --gpus and --model, or what you measured with "
-                "--throughput"
-            )
-        if basis.groups:
-            notes.append(
-                f"the model has {len(basis.groups)} KV groups and a token takes a block of each: "
-                "the curve is that of the sizes simulated; tiers, replicas and targets aren't "
-                "compared in time"
-            )
-        asked = self.options.routings
-        if "session" in asked and not (basis.trace.session >= 0).any():
-            notes.append("no request names its session: routing by session wasn't compared")
-        if NEEDS_TIME & set(asked) and not (self.hardware or self.options.measured):
-            notes.append("routers that look at the load need time: they weren't compared")
-        if len(self.deployment.servers) > 1:
-            notes.append(
-                f"the deployment's {len(self.deployment.servers)} servers are taken as one pool; "
-                "--replicas says what several do"
-            )
-        if self.options.has_isolation and not any(
-            isinstance(getattr(identity, name), str)
-            for identity in basis.trace.identities
-            for name in ("tenant", "trust_domain", "user")
-        ):
-            notes.append("no request names its tenant or user: isolation wasn't compared")
-        if self.options.sample is not None:
-            notes.append(
-                "the sample's rates are those of plain LRU pools of full blocks; simulations in "
-                "time took the whole log, since a part of it is another load"
-            )
-        if basis.trace.has_partial_id.any() and self.options.block_sizes:
-            notes.append("in larger blocks a trace's partial ids say nothing: full blocks only")
-        return notes
 
 
 def answer_tokens(trace: BlockTrace, given: int | None) -> tuple[Int64Array, str]:

@@ -152,3 +152,19 @@ def test_output_holds_no_text_of_the_log(tmp_path: Path) -> None:
         text = FORMATS[name].render(report)
         assert "\u001b" not in text
         assert "s3cret" not in text
+
+
+def test_hardware_of_the_deployment_is_the_default(tmp_path: Path) -> None:
+    model = Path(__file__).parents[1] / "data" / "model-configs" / "llama-3.1-8b"
+    deployment = (
+        f'[model]\nname = "m"\npath = "{model}"\n'
+        '[engine]\nname = "vllm"\nversion = "0.33.0"\n'
+        '[hardware]\ngpu = "h100-sxm"\ntensor_parallel = 2\nusd_per_gpu_hour = 3\n'
+    )
+
+    report = plan_of(four_requests(tmp_path), deployment, PlanOptions(ttft_p95_s=5.0))
+
+    assert report.hardware == "2 x H100 SXM"
+    [option] = [o for o in report.options if o.capacity_blocks == report.capacity_blocks]
+    assert option.gpus_needed == (2, 2)
+    assert option.usd_per_day == (2 * 3 * 24, 2 * 3 * 24)
