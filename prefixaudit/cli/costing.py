@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,12 +10,11 @@ from typing import Any, Final
 import orjson
 
 from prefixaudit.cli.tables import Table, labelled, lines_of
-from prefixaudit.cost.engine_log import EngineLog, read_engine_log
 from prefixaudit.cost.estimate import CostEstimate, CostQuestion, CostTimes, estimate_cost
 from prefixaudit.cost.hardware import find_gpu, find_tier
 from prefixaudit.cost.memory import KvGroup
 from prefixaudit.cost.pool import PoolEstimate, PoolSettings
-from prefixaudit.cost.time import MeasuredPrefill
+from prefixaudit.deployment.hardware import efficiency_range, engine_log_of, measured_prefill
 from prefixaudit.errors import ConfigurationError, UsageError
 from prefixaudit.families import describe
 from prefixaudit.printable import printable
@@ -94,10 +92,10 @@ def answer(wish: Wish) -> CostEstimate:
         gpu=find_gpu(wish.gpu) if wish.gpu is not None else None,
         tier=find_tier(wish.tier) if wish.tier is not None else None,
         max_model_len=wish.max_model_len,
-        efficiency=_efficiency(wish.efficiency),
-        measured=_measured(wish.measured),
+        efficiency=None if wish.efficiency is None else efficiency_range(wish.efficiency),
+        measured=None if wish.measured is None else measured_prefill(wish.measured),
         usd_per_gpu_hour=wish.usd_per_gpu_hour,
-        engine_log=_engine_log(wish.engine_log),
+        engine_log=None if wish.engine_log is None else engine_log_of(wish.engine_log),
         lora_rank=wish.lora_rank,
     )
     return estimate_cost(describe(read_config(wish.model)), question)
@@ -120,48 +118,6 @@ def read_config(model: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise ConfigurationError(f"{path}: not a JSON object; a model's config.json is one")
     return config
-
-
-def _efficiency(text: str | None) -> tuple[float, float] | None:
-    if text is None:
-        return None
-    match = re.fullmatch(r"\s*([0-9.]+)\s*-\s*([0-9.]+)\s*", text)
-    try:
-        lo, hi = (float(match.group(1)), float(match.group(2))) if match else (0.0, 0.0)
-    except ValueError:
-        lo = hi = 0.0
-    if not 0 < lo <= hi <= 1:
-        raise UsageError("--efficiency is a range of shares of the peak; 0.4-0.6 is one")
-    return lo, hi
-
-
-def _measured(text: str | None) -> MeasuredPrefill | None:
-    if text is None:
-        return None
-    match = re.fullmatch(r"\s*([0-9.]+)\s*@\s*([0-9]+)\s*", text)
-    try:
-        if match:
-            return MeasuredPrefill(
-                tokens_per_s=float(match.group(1)), num_tokens=int(match.group(2))
-            )
-    except ValueError:
-        pass
-    raise UsageError("--measured is tokens a second at a prompt length; 9800@8192 is one")
-
-
-def _engine_log(path: Path | None) -> EngineLog | None:
-    if path is None:
-        return None
-    try:
-        with path.open(encoding="utf-8", errors="replace") as stream:
-            log = read_engine_log(stream)
-    except OSError as error:
-        raise ConfigurationError(f"{path}: can't be read: {error.strerror}") from None
-    if log.is_empty:
-        raise ConfigurationError(
-            f"{path}: no line about the KV cache; the start-up log of vLLM or SGLang has one"
-        )
-    return log
 
 
 def as_json(estimate: CostEstimate) -> str:

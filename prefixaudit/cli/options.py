@@ -62,6 +62,48 @@ CapacityGibOption = Annotated[
         "--capacity-gib", metavar="GIB", min=0, help="Pool size in GiB of KV (needs a model)."
     ),
 ]
+GpuOption = Annotated[
+    str | None,
+    typer.Option("--gpu", metavar="NAME", help="GPU; `prefixaudit list gpus` names them."),
+]
+TensorParallelOption = Annotated[
+    int | None,
+    typer.Option("--tp", metavar="N", min=1, help="GPUs that share the model; default: 1."),
+]
+MemoryShareOption = Annotated[
+    float | None,
+    typer.Option(
+        "--gpu-memory-utilization",
+        metavar="SHARE",
+        min=0.01,
+        max=1.0,
+        help="vLLM's option; for SGLang mem_fraction_static.",
+    ),
+]
+EngineLogOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--engine-log", metavar="FILE", help="Start-up log of the engine; its sizes count."
+    ),
+]
+MeasuredOption = Annotated[
+    str | None,
+    typer.Option(
+        "--measured",
+        metavar="TOKENS_PER_S@LENGTH",
+        help="A prefill throughput you measured on the GPU, instead of an assumed one: 9800@8192.",
+    ),
+]
+EfficiencyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--efficiency", metavar="LOW-HIGH", help="Share of the dense peak to assume: 0.4-0.6."
+    ),
+]
+UsdPerGpuHourOption = Annotated[
+    float | None,
+    typer.Option("--usd-per-gpu-hour", metavar="USD", min=0, help="Price of one GPU."),
+]
 LogFormatOption = Annotated[
     str | None,
     typer.Option(

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
-from prefixaudit.cost.time import MeasuredPrefill
 from prefixaudit.errors import UsageError
 from prefixaudit.plan.options import GpuChoice, TierChoice
 from prefixaudit.plan.timing import MeasuredEngine
@@ -74,32 +73,3 @@ def throughput(text: str | None) -> MeasuredEngine | None:
         "--throughput is prefill tokens a second and the milliseconds of a decode step; 9800,12 "
         "is one"
     )
-
-
-def measured_prefill(text: str | None) -> MeasuredPrefill | None:
-    """Return a prefill throughput as TOKENS_PER_S@LENGTH."""
-    if text is None:
-        return None
-    match = re.fullmatch(r"\s*([0-9.]+)\s*@\s*([0-9]+)\s*", text)
-    try:
-        if match:
-            return MeasuredPrefill(
-                tokens_per_s=float(match.group(1)), num_tokens=int(match.group(2))
-            )
-    except ValueError:
-        pass
-    raise UsageError("--measured is tokens a second at a prompt length; 9800@8192 is one")
-
-
-def efficiency(text: str | None) -> tuple[float, float] | None:
-    """Return a range of shares of the peak as LOW-HIGH."""
-    if text is None:
-        return None
-    match = re.fullmatch(r"\s*([0-9.]+)\s*-\s*([0-9.]+)\s*", text)
-    try:
-        lo, hi = (float(match.group(1)), float(match.group(2))) if match else (0.0, 0.0)
-    except ValueError:
-        lo = hi = 0.0
-    if not 0 < lo <= hi <= 1:
-        raise UsageError("--efficiency is a range of shares of the peak; 0.4-0.6 is one")
-    return lo, hi

@@ -47,9 +47,16 @@ def _setting(report: Report) -> Iterator[str]:
     engine = pool.engine if pool.engine is not None else "no engine given"
     size = "no limit" if pool.capacity_blocks is None else blocks(pool.capacity_blocks)
     room = f" ({gib(pool.capacity_bytes)})" if pool.capacity_bytes is not None else ""
+    if pool.capacity_range_blocks is not None:
+        low, high = pool.capacity_range_blocks
+        room += f", of an estimate of {low:,} to {high:,}"
+    elif pool.capacity_origin == "engine-log":
+        room += " by the engine's log"
     origin = {
         "deployment": "",
         "engine": " (the engine's default)",
+        "engine-log": " (by the engine's log)",
+        "model": " (as the engine raises them for the model)",
         "trace": " (the trace's)",
         "assumed": " (assumed; --block-size)",
     }[pool.block_size_origin]

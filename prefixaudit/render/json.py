@@ -14,6 +14,7 @@ from prefixaudit.core.finding import Finding
 from prefixaudit.core.report import AuditReport, Hits, Renderer, RenderOptions, Report
 from prefixaudit.render._gate_json import render_gate
 from prefixaudit.render._reported import reported_values
+from prefixaudit.render._time import fork_values, time_values
 from prefixaudit.render._why import why_values
 
 SCHEMA_VERSION = 1
@@ -57,6 +58,8 @@ def as_values(report: Report) -> dict[str, Any]:
             "key_fields": pool.key_fields,
             "capacity_blocks": pool.capacity_blocks,
             "capacity_bytes": pool.capacity_bytes,
+            "capacity_origin": pool.capacity_origin,
+            "capacity_range_blocks": pool.capacity_range_blocks,
             "num_distinct_blocks": pool.num_distinct_blocks,
             "simulation": pool.simulation,
         },
@@ -92,6 +95,8 @@ def as_values(report: Report) -> dict[str, Any]:
         "findings": [] if report.audit is None else [_finding(f) for f in report.audit.findings],
         "audit": None if report.audit is None else _audit(report.audit),
         "why": None if report.why is None else why_values(report.why),
+        "time": time_values(report.time),
+        "samples": fork_values(report.forks),
         "notes": [*report.notes, *report.replay_notes],
     }
 

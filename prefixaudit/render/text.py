@@ -19,6 +19,7 @@ from prefixaudit.render._header import header_lines
 from prefixaudit.render._reported import reported_lines
 from prefixaudit.render._reuse import hit_length_lines, reuse_lines
 from prefixaudit.render._style import Style
+from prefixaudit.render._time import fork_lines, time_lines
 from prefixaudit.render._why import cause_lines, waterfall_lines
 
 
@@ -49,7 +50,9 @@ class _Text:
             yield from reuse_lines(self.report, self.style)
             if is_trusted:
                 yield from self._reported()
+            yield from time_lines(self.report, self.style)
             yield from hit_length_lines(self.report, self.style)
+            yield from fork_lines(self.report, self.style)
             yield from self._why()
             yield from curve_lines(self.report, self.style)
             yield from self._audit()

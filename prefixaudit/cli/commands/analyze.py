@@ -19,6 +19,13 @@ def analyze(
     block_size: options.BlockSizeOption = None,
     capacity_blocks: options.CapacityBlocksOption = None,
     capacity_gib: options.CapacityGibOption = None,
+    gpu: options.GpuOption = None,
+    tensor_parallel: options.TensorParallelOption = None,
+    memory_share: options.MemoryShareOption = None,
+    engine_log: options.EngineLogOption = None,
+    measured: options.MeasuredOption = None,
+    efficiency: options.EfficiencyOption = None,
+    usd_per_gpu_hour: options.UsdPerGpuHourOption = None,
     log_format: options.LogFormatOption = None,
     trace_block_size: options.TraceBlockSizeOption = None,
     year: options.YearOption = None,
@@ -67,12 +74,14 @@ def analyze(
 
     The log is replayed exactly: chat template, tokenizer, block hashes, pool. Hit rates are given
     for the deployment's pool, for an endless one, and for every size in between. The exit code is 3
-    where nothing could be replayed, or more records were skipped than replayed.
+    where nothing could be replayed, or more records were skipped than replayed. A GPU adds seconds
+    and, without a size, an estimate of the pool; both are ranges, and say what they assume.
 
     \b
     Examples:
       prefixaudit analyze gateway.jsonl.zst
       prefixaudit analyze logs/ --model models/qwen3-32b --engine vllm@0.33.0 --capacity-gib 83.6
+      prefixaudit analyze log.jsonl --model models/qwen3-32b --engine vllm --gpu h100-sxm --tp 2
       prefixaudit analyze trace.jsonl --capacity-blocks 16384 --format json -o report.json
     """
     from prefixaudit.analysis import AnalysisOptions, analyse
@@ -80,6 +89,7 @@ def analyze(
     from prefixaudit.cli.analyzing import load_for, write_rows
     from prefixaudit.core.report import RenderOptions
     from prefixaudit.deployment import Overrides
+    from prefixaudit.deployment.hardware import efficiency_range, engine_log_of, measured_prefill
     from prefixaudit.render import RENDERERS
 
     renderer = RENDERERS[output_format]
@@ -94,6 +104,13 @@ def analyze(
             capacity_blocks=capacity_blocks,
             capacity_gib=capacity_gib,
             chat_template=chat_template,
+            gpu=gpu,
+            tensor_parallel=tensor_parallel,
+            memory_share=memory_share,
+            usd_per_gpu_hour=usd_per_gpu_hour,
+            measured=None if measured is None else measured_prefill(measured),
+            efficiency=None if efficiency is None else efficiency_range(efficiency),
+            engine_log=None if engine_log is None else engine_log_of(engine_log),
         ),
     )
     how = AnalysisOptions(

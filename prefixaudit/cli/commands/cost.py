@@ -26,13 +26,8 @@ def cost(
     cached: Annotated[
         int, typer.Option("--cached", metavar="TOKENS", min=0, help="Tokens served from the cache.")
     ] = 0,
-    gpu: Annotated[
-        str | None,
-        typer.Option("--gpu", metavar="NAME", help="GPU; `prefixaudit list gpus` names them."),
-    ] = None,
-    tensor_parallel: Annotated[
-        int, typer.Option("--tp", metavar="N", min=1, help="GPUs that share the model.")
-    ] = 1,
+    gpu: options.GpuOption = None,
+    tensor_parallel: options.TensorParallelOption = None,
     engine: Annotated[
         str, typer.Option("--engine", metavar="NAME[@VERSION]", help="vllm or sglang.")
     ] = "vllm",
@@ -40,16 +35,7 @@ def cost(
     kv_cache_dtype: Annotated[
         str, typer.Option("--kv-cache-dtype", metavar="TYPE", help="auto: the model's own.")
     ] = "auto",
-    memory_share: Annotated[
-        float | None,
-        typer.Option(
-            "--gpu-memory-utilization",
-            metavar="SHARE",
-            min=0.01,
-            max=1.0,
-            help="vLLM's option; for SGLang mem_fraction_static.",
-        ),
-    ] = None,
+    memory_share: options.MemoryShareOption = None,
     hybrid_manager: Annotated[
         bool,
         typer.Option(
@@ -61,12 +47,7 @@ def cost(
         int | None,
         typer.Option("--max-model-len", metavar="TOKENS", min=1, help="Longest served length."),
     ] = None,
-    engine_log: Annotated[
-        Path | None,
-        typer.Option(
-            "--engine-log", metavar="FILE", help="Start-up log of the engine; its sizes count."
-        ),
-    ] = None,
+    engine_log: options.EngineLogOption = None,
     tier: Annotated[
         str | None,
         typer.Option("--tier", metavar="NAME", help="Where the cached blocks are; default: GPU."),
@@ -74,24 +55,9 @@ def cost(
     lora_rank: Annotated[
         int | None, typer.Option("--lora-rank", metavar="N", min=1, help="Adapter on q, k, v, o.")
     ] = None,
-    measured: Annotated[
-        str | None,
-        typer.Option(
-            "--measured",
-            metavar="TOKENS_PER_S@LENGTH",
-            help="A prefill throughput you measured, instead of assumed efficiency: 9800@8192.",
-        ),
-    ] = None,
-    efficiency: Annotated[
-        str | None,
-        typer.Option(
-            "--efficiency", metavar="LOW-HIGH", help="Share of the dense peak to assume: 0.4-0.6."
-        ),
-    ] = None,
-    usd_per_gpu_hour: Annotated[
-        float | None,
-        typer.Option("--usd-per-gpu-hour", metavar="USD", min=0, help="Price of one GPU."),
-    ] = None,
+    measured: options.MeasuredOption = None,
+    efficiency: options.EfficiencyOption = None,
+    usd_per_gpu_hour: options.UsdPerGpuHourOption = None,
     output_format: Annotated[
         Literal["text", "json"], typer.Option("--format", "-f", help="Output format.")
     ] = "text",
@@ -117,7 +83,7 @@ def cost(
             prompt=prompt,
             cached=cached,
             gpu=gpu,
-            tensor_parallel=tensor_parallel,
+            tensor_parallel=tensor_parallel or 1,
             engine=engine,
             block_size=block_size,
             kv_cache_dtype=kv_cache_dtype,

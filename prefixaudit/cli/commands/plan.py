@@ -101,10 +101,7 @@ def plan(
         float | None,
         typer.Option("--ttft-p95", metavar="SECONDS", min=0.0, help="Target to size GPUs for."),
     ] = None,
-    usd_per_gpu_hour: Annotated[
-        float | None,
-        typer.Option("--usd-per-gpu-hour", metavar="USD", min=0, help="Price of one GPU."),
-    ] = None,
+    usd_per_gpu_hour: options.UsdPerGpuHourOption = None,
     throughput: Annotated[
         str | None,
         typer.Option(
@@ -113,20 +110,8 @@ def plan(
             help="What you measured: prefill tokens a second and a decode step; needs no GPU.",
         ),
     ] = None,
-    measured: Annotated[
-        str | None,
-        typer.Option(
-            "--measured",
-            metavar="TOKENS_PER_S@LENGTH",
-            help="A prefill throughput you measured on the GPU: 9800@8192.",
-        ),
-    ] = None,
-    efficiency: Annotated[
-        str | None,
-        typer.Option(
-            "--efficiency", metavar="LOW-HIGH", help="Share of the dense peak to assume: 0.4-0.6."
-        ),
-    ] = None,
+    measured: options.MeasuredOption = None,
+    efficiency: options.EfficiencyOption = None,
     max_num_batched_tokens: Annotated[
         int,
         typer.Option(
@@ -171,6 +156,7 @@ def plan(
     from prefixaudit.cli import planning, streams
     from prefixaudit.cli.analyzing import load_for
     from prefixaudit.deployment import Overrides
+    from prefixaudit.deployment.hardware import efficiency_range, measured_prefill
     from prefixaudit.plan import PlanOptions
     from prefixaudit.plan import plan as run
     from prefixaudit.plan.formats import FORMATS
@@ -193,8 +179,8 @@ def plan(
         ttft_p95_s=ttft_p95_s,
         usd_per_gpu_hour=usd_per_gpu_hour,
         measured=planning.throughput(throughput),
-        measured_prefill=planning.measured_prefill(measured),
-        efficiency=planning.efficiency(efficiency),
+        measured_prefill=None if measured is None else measured_prefill(measured),
+        efficiency=None if efficiency is None else efficiency_range(efficiency),
         max_num_batched_tokens=max_num_batched_tokens,
         max_num_seqs=max_num_seqs,
         sample=sample,
