@@ -126,6 +126,7 @@ class Gathered:
     forks: Mapping[tuple[int, int], int]
     usage: UsageColumns | None = None
     readings: tuple[EngineReading, ...] = ()
+    log_notes: tuple[str, ...] = ()
 
 
 class _Remembered:
@@ -279,6 +280,7 @@ def gather(
         forks=forks,
         usage=usage_rows.columns(),
         readings=stream.readings,
+        log_notes=tuple(dict.fromkeys(note for file in stream.files for note in file.notes)),
     )
 
 

@@ -120,6 +120,7 @@ def _about_reading(gathered: Gathered, deployment: Deployment) -> Iterator[str]:
             f"{gathered.replay.num_media_bytes:,} bytes of them in the log: known by a digest of "
             "their content (else of their address or id), never tokenized as text"
         )
+    yield from gathered.log_notes
     for kind, count in gathered.num_repaired.items():
         yield f"damage that cost no record: {count:,} {kind}"
     ignored = [path for path in gathered.ignored_files if not _is_deployment(path, deployment)]

@@ -13,6 +13,7 @@ from prefixaudit.errors import UsageError
 from prefixaudit.logs._file import STDIN
 
 _LOG_SUFFIXES: Final = (".jsonl", ".ndjson", ".log")
+_TABLE_SUFFIXES: Final = (".csv", ".tsv", ".json", ".parquet", ".arrow", ".feather", ".txt")
 _COMPRESSION_SUFFIXES: Final = (".gz", ".zst", ".zstd")
 
 
@@ -26,10 +27,19 @@ class FoundFile:
     @property
     def looks_like_a_log(self) -> bool:
         """Say whether the name is one that logs have (files in a folder can be anything)."""
+        return self._bare_name.endswith(_LOG_SUFFIXES)
+
+    @property
+    def may_be_a_log(self) -> bool:
+        """Say whether the name is one that logs and tables have, where the format is known."""
+        return self._bare_name.endswith((*_LOG_SUFFIXES, *_TABLE_SUFFIXES))
+
+    @property
+    def _bare_name(self) -> str:
         name = self.path.lower()
         for suffix in _COMPRESSION_SUFFIXES:
             name = name.removesuffix(suffix)
-        return name.endswith(_LOG_SUFFIXES)
+        return name
 
 
 def find_files(paths: Sequence[str]) -> list[FoundFile]:

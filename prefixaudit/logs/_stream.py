@@ -153,7 +153,8 @@ def read_logs(paths: Sequence[str], options: ReadOptions | None = None) -> LogSt
     without logs, IncompleteError for a file that can't be read, isn't recognised or is empty.
     """
     options = options or ReadOptions()
-    wanted = LOG_FORMATS[options.log_format] if options.log_format is not None else None
+    wanted_name = options.log_format or ("mapped" if options.field_map else None)
+    wanted = LOG_FORMATS[wanted_name] if wanted_name is not None else None
     files: list[tuple[LogFile, LogFormat | None]] = []
     lost: list[Skipped] = []
     ignored: list[IgnoredFile] = []
@@ -185,7 +186,7 @@ def read_logs(paths: Sequence[str], options: ReadOptions | None = None) -> LogSt
 def _opened(
     place: FoundFile, wanted: LogFormat | None, options: ReadOptions
 ) -> tuple[LogFile, LogFormat | None]:
-    if wanted is not None and place.folder is not None and not place.looks_like_a_log:
+    if wanted is not None and place.folder is not None and not place.may_be_a_log:
         raise IncompleteError(f"{place.path}: the name isn't that of a log")
     file = LogFile(place.path, options)
     sample, is_empty = _sample(file)

@@ -264,7 +264,8 @@ class _Graph:
                 continue
             self._sources.setdefault(session, record)
             for place, turn in enumerate(_turns_of(record)):
-                for fork in turn.get("forks") or []:
+                forks = turn.get("forks")
+                for fork in forks if isinstance(forks, list) else []:
                     child = fork.get("child") if isinstance(fork, dict) else fork
                     if isinstance(child, str):
                         self._parents.setdefault(child, (session, place))

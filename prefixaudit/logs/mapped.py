@@ -1,8 +1,9 @@
 """Any table: CSV, JSON, JSON lines, Parquet or Arrow, with `--map field=column`.
 
 Columns whose names say what they hold are taken without a map (`prompt`, `messages`, `timestamp`,
-`input_tokens` …). Fields are those of `prefixaudit list fields`: a prompt as `prompt`, `messages`,
-`prompt_token_ids`, `body`, `hash_ids` or just `num_prompt_tokens`, and what else is known.
+`input_tokens` …). The fields are those that `prefixaudit list formats` names: a prompt as `prompt`,
+`messages`, `prompt_token_ids`, `body`, `hash_ids` or just `num_prompt_tokens`, and what else is
+known.
 """
 
 from __future__ import annotations

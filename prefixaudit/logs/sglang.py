@@ -68,6 +68,7 @@ class _Held:
 
 def _read(file: LogFile, options: ReadOptions) -> Iterator[ReadItem]:
     reader = _Reader(file)
+    is_noted = False
     for line in text_lines(file):
         if isinstance(line, Skipped):
             yield line
@@ -85,6 +86,9 @@ def _read(file: LogFile, options: ReadOptions) -> Iterator[ReadItem]:
             yield Skipped(source=file.source(line.number), kind=kind, reason=error.reason)
             continue
         if isinstance(found, Event):
+            if not is_noted:
+                file.note("the log's times are local and have no zone: they are taken as UTC")
+                is_noted = True
             yield from reader.take(found, line.number, len(line.text))
             continue
         file.num_other_lines += 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from prefixaudit.core.request import (
     BlockHashes,
     ChatMessages,
@@ -112,6 +114,14 @@ def test_sessions_that_fork_each_other_end(tmp_path: Path) -> None:
     read = read_records(tmp_path, *rows)
 
     assert all(isinstance(r.prompt, NotReplayable) for r in read.requests)
+
+
+@pytest.mark.parametrize("forks", [0.5, True, "kid", [1, {"child": 2}], {"a": 1}])
+def test_forks_of_other_types_are_none(tmp_path: Path, forks: Any) -> None:
+    turn = {"messages": [{"role": "user", "content": "u"}], "forks": forks}
+    (request,) = read_records(tmp_path, {"session_id": "a", "turns": [turn]}).requests
+
+    assert texts(request) == ["u"]
 
 
 def test_batch_of_contents_is_a_skip(tmp_path: Path) -> None:

@@ -245,3 +245,13 @@ def test_guidellm_rows_have_their_counts(name: str) -> None:
 def test_json_lines_without_a_known_shape_need_a_map(tmp_path: Path) -> None:
     with pytest.raises(IncompleteError, match="no log format recognises"):
         read_records(tmp_path, {"utterance": "a"})
+
+
+def test_folder_is_read_by_a_map_without_its_other_files(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("p,n\nx,1\n")
+    parquet(tmp_path / "b.parquet", {"p": ["y"]})
+    (tmp_path / "README.md").write_text("p\n")
+    read = Read(tmp_path, options=mapped(prompt="p"))
+
+    assert [r.prompt for r in read.requests] == [RawText(text="x"), RawText(text="y")]
+    assert [Path(file.path).name for file in read.stream.ignored_files] == ["README.md"]
