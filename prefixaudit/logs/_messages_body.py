@@ -5,6 +5,7 @@ same name:
 
 * `system` blocks become one system message, joined without anything between them by vLLM, with a
   line feed by SGLang. vLLM drops those that start with `x-anthropic-billing-header` from 0.20.2 on.
+  From 0.32.0 on its line is also dropped from the system text of every chat (chat_utils).
 * a message's text blocks stay parts, a single one becomes its content; images become `image_url`
   parts; `thinking` becomes the message's `reasoning`, `tool_use` its tool calls with the input
   printed by Python's json; each `tool_result` of a user becomes a tool message in front of it.
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from prefixaudit.core.request import ChatMessages, NotReplayable, PromptInput
@@ -28,6 +29,7 @@ from prefixaudit.logs._options import ReadOptions
 
 BILLING_HEADER: Final = "x-anthropic-billing-header"
 _DROPPED_FROM: Final = (0, 20, 2)
+_LINE_DROPPED_FROM: Final = (0, 32, 0)
 _BLOCKS: Final = frozenset(
     {"text", "image", "tool_use", "tool_result", "thinking", "redacted_thinking", "tool_reference"}
 )
@@ -35,10 +37,17 @@ _BLOCKS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagesRules:
-    """What a server's Messages endpoint does in its own way; the default is of no known server."""
+    """What a server does to bodies in its own way; the default is of no known server.
+
+    separator             between system blocks
+    drops_billing_header  whether blocks of the Messages API that start with it are dropped
+    drops_header_line     whether its line is dropped from the system text of any chat
+    keeps_thinking        whether thinking blocks become a message's reasoning
+    """
 
     separator: str = "\n"
     drops_billing_header: bool = False
+    drops_header_line: bool = False
     keeps_thinking: bool = True
 
 
@@ -47,7 +56,9 @@ def messages_rules(options: ReadOptions) -> MessagesRules:
     if options.engine == "vllm":
         version = _release(options.engine_version)
         return MessagesRules(
-            separator="", drops_billing_header=version is None or version >= _DROPPED_FROM
+            separator="",
+            drops_billing_header=version is None or version >= _DROPPED_FROM,
+            drops_header_line=version is None or version >= _LINE_DROPPED_FROM,
         )
     if options.engine == "sglang":
         return MessagesRules(keeps_thinking=False)
@@ -179,7 +190,8 @@ def _add_message(
             parts.append({"type": "text", "text": f"Tool result: {text}"})
     made: dict[str, Any] = {"role": role}
     if reasoning and rules.keeps_thinking:
-        made["reasoning"] = "".join(reasoning)
+        # vLLM's renderer gives it to the template under both names.
+        made["reasoning"] = made["reasoning_content"] = "".join(reasoning)
     if calls:
         made["tool_calls"] = calls
     if parts:
@@ -188,6 +200,45 @@ def _add_message(
     if len(made) > 1:
         chat.append(made)
     return None
+
+
+def without_header_line(chat: ChatMessages) -> ChatMessages:
+    """Return the chat without the billing header's line in its system texts (vLLM from 0.32.0)."""
+    if not any(_starts_with_header(message) for message in chat.messages):
+        return chat
+    messages = [
+        {**message, "content": _behind_header(message["content"])}
+        if _starts_with_header(message)
+        else message
+        for message in chat.messages
+    ]
+    return replace(chat, messages=messages)
+
+
+def _starts_with_header(message: Mapping[str, Any]) -> bool:
+    if message.get("role") != "system":
+        return False
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [content]
+    return any(_text_of(part).startswith(BILLING_HEADER) for part in parts)
+
+
+def _behind_header(content: Any) -> Any:
+    if isinstance(content, str):
+        return content.partition("\n")[2]
+    parts: list[Any] = []
+    for part in content:
+        text = _text_of(part)
+        if not text.startswith(BILLING_HEADER):
+            parts.append(part)
+        elif rest := text.partition("\n")[2]:
+            parts.append(rest if isinstance(part, str) else {**part, "text": rest})
+    return parts
+
+
+def _text_of(part: Any) -> str:
+    text = part.get("text") if isinstance(part, dict) else part
+    return text if isinstance(text, str) else ""
 
 
 def _tool_call(block: Mapping[str, Any]) -> Mapping[str, Any]:

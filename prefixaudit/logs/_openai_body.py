@@ -74,14 +74,20 @@ class BodyReader:
 
         Raises RecordError where the body has no prompt that a server would have taken.
         """
-        if endpoint == RESPONSES:
-            return (_responses_body.chat_of(body, self.stored),)
         if isinstance(body.get("input_ids"), list):
             return _id_prompts(body["input_ids"], "input_ids")
-        if endpoint == MESSAGES:
-            return (_messages_body.chat_of(body, self.rules),)
-        prompts = (_chat(body),) if endpoint == CHAT else _completions(body)
-        return tuple(_truncated(prompt, body) for prompt in prompts)
+        if endpoint not in (RESPONSES, MESSAGES, CHAT):
+            return tuple(_truncated(prompt, body) for prompt in _completions(body))
+        prompt: PromptInput
+        if endpoint == RESPONSES:
+            prompt = _responses_body.chat_of(body, self.stored)
+        elif endpoint == MESSAGES:
+            prompt = _messages_body.chat_of(body, self.rules)
+        else:
+            prompt = _truncated(_chat(body), body)
+        if self.rules.drops_header_line and isinstance(prompt, ChatMessages):
+            prompt = _messages_body.without_header_line(prompt)
+        return (prompt,)
 
 
 def identity_fields(body: Mapping[str, Any]) -> dict[str, Known[str]]:

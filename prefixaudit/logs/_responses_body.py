@@ -166,7 +166,9 @@ def _add_items(messages: list[Mapping[str, Any]], items: list[Any]) -> NotReplay
                     kind="encrypted-reasoning",
                     reason="the prompt holds encrypted reasoning, which only its server can read",
                 )
-            made = {"reasoning": _reasoning(item)}
+            # vLLM's renderer gives it to the template under both names.
+            text = _reasoning(item)
+            made = {"reasoning": text, "reasoning_content": text}
         elif kind in ("function_call_output", "custom_tool_call_output"):
             messages.append(
                 {"role": "tool", "content": item.get("output"), "tool_call_id": item.get("call_id")}
@@ -190,13 +192,15 @@ def _join(
     messages: list[Mapping[str, Any]], previous: Mapping[str, Any] | None, made: dict[str, Any]
 ) -> None:
     """Make an item part of the assistant message in front of it, or a message of its own."""
-    ((name, value),) = made.items()
-    if previous is None or (name != "tool_calls" and previous.get(name) is not None):
-        messages.append({"role": "assistant", name: value})
-    elif name == "tool_calls":
-        messages[-1] = {**previous, name: [*previous.get(name, ()), *value]}
+    if previous is None:
+        messages.append({"role": "assistant", **made})
+    elif "tool_calls" in made:
+        calls = [*previous.get("tool_calls", ()), *made["tool_calls"]]
+        messages[-1] = {**previous, "tool_calls": calls}
+    elif any(previous.get(name) is not None for name in made):
+        messages.append({"role": "assistant", **made})
     else:
-        messages[-1] = {**previous, name: value}
+        messages[-1] = {**previous, **made}
 
 
 def _call(item: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -55,11 +55,19 @@ def test_system_blocks_are_joined_as_the_server_does(
     assert chat.messages[0] == {"role": "system", "content": expected}
 
 
-def test_header_in_a_system_text_is_kept(tmp_path: Path) -> None:
-    """vLLM looks for it in blocks only."""
-    chat = chat_of(tmp_path, {"system": HEADER})
+@pytest.mark.parametrize(("version", "kept"), [("0.31.0", f"{HEADER}\nrest"), ("0.32.0", "rest")])
+def test_header_line_of_a_system_text_is_dropped_later(
+    tmp_path: Path, version: str, kept: str
+) -> None:
+    """The Messages endpoint looks for it in blocks only; from 0.32.0 on every chat does."""
+    text = f"{HEADER}\nrest"
+    messages = chat_of(tmp_path, {"system": text}, version=version)
+    record = {"body": {"messages": [{"role": "system", "content": text}, USER]}}
+    chat = read_one(tmp_path, record, version=version).prompt
 
-    assert chat.messages[0]["content"] == HEADER
+    assert messages.messages[0]["content"] == kept
+    assert isinstance(chat, ChatMessages)
+    assert chat.messages[0]["content"] == kept
 
 
 def test_system_that_was_nothing_but_the_header_leaves_no_message(tmp_path: Path) -> None:
@@ -85,6 +93,7 @@ def test_tool_use_and_results_become_calls_and_tool_messages(tmp_path: Path) -> 
         {
             "role": "assistant",
             "reasoning": "hm",
+            "reasoning_content": "hm",
             "tool_calls": [
                 {
                     "id": "t1",

@@ -117,6 +117,7 @@ def test_items_become_messages_as_in_vllm(tmp_path: Path) -> None:
         {
             "role": "assistant",
             "reasoning": "hm",
+            "reasoning_content": "hm",
             "content": "Looking.",
             "tool_calls": [call("c1", '{"z":2}'), call("c2", "{}")],
         },
