@@ -21,11 +21,12 @@ from prefixaudit.logs._chats import decoded, stored_prompt
 from prefixaudit.logs._fields import first_text, known_count, shared_identity
 from prefixaudit.logs._file import LogFile
 from prefixaudit.logs._format import Aside, LogFormat, ReadItem, Sample
-from prefixaudit.logs._json_lines import json_records, parsed
+from prefixaudit.logs._json_lines import parsed
 from prefixaudit.logs._messages_body import messages_rules
 from prefixaudit.logs._openai_body import BodyReader, identity_fields
 from prefixaudit.logs._openai_response import generated_of, response_objects
 from prefixaudit.logs._options import ReadOptions
+from prefixaudit.logs._table import rows_of, table_columns
 from prefixaudit.logs._times import parse_time
 
 _TYPES: Final = frozenset(
@@ -44,6 +45,9 @@ Owner = tuple[str | None, str | None]
 
 
 def _recognise(sample: Sample) -> float:
+    columns = table_columns(sample)
+    if {"id", "type", "input", "output"} <= columns and columns & {"trace_id", "traceId"}:
+        return 1.0
     share = sample.share_of_records(lambda record: _is_observation(record) or _is_trace(record))
     return 0.5 + share / 2 if share else 0.0
 
@@ -67,7 +71,7 @@ def _is_trace(record: Mapping[str, Any]) -> bool:
 def _read(file: LogFile, options: ReadOptions) -> Iterator[ReadItem]:
     reader = BodyReader(rules=messages_rules(options))
     owners: dict[str, Owner] = file.memory.setdefault("langfuse-traces", {})
-    for item in json_records(file):
+    for item in rows_of(file):
         if isinstance(item, Skipped):
             yield item
             continue

@@ -1,4 +1,4 @@
-"""LiteLLM: standard logging payloads, and rows of the spend log (database export).
+"""LiteLLM: standard logging payloads, and rows of the spend log (JSON lines, CSV or Parquet).
 
     payload    {"id": …, "call_type": "acompletion", "messages": […], "response": {…},
                 "model_parameters": {"tools": …}, "startTime": 1772438400.1, "metadata": {…}}
@@ -18,23 +18,26 @@ from functools import partial
 from pathlib import PurePath
 from typing import Any, Final
 
-from prefixaudit.core.request import NO_USAGE, NotReplayable, Request, Source, Usage
+from prefixaudit.core.request import NO_USAGE, NotReplayable, Request, Skipped, Source, Usage
 from prefixaudit.core.unknown import UNKNOWN, Known
 from prefixaudit.logs._chats import RESPONSE_CACHE, StoredPrompt, decoded, stored_prompt
-from prefixaudit.logs._fields import first_text, known_count, known_text, shared_identity
+from prefixaudit.logs._fields import first_text, known_text, shared_identity
 from prefixaudit.logs._file import LogFile
 from prefixaudit.logs._format import Aside, LogFormat, ReadItem, Sample
-from prefixaudit.logs._json_lines import RecordError, read_json_lines
+from prefixaudit.logs._json_lines import RecordError, parsed
 from prefixaudit.logs._messages_body import messages_rules
 from prefixaudit.logs._openai_body import BodyReader, identity_fields, num_samples, reads_cache
 from prefixaudit.logs._openai_response import generated_of, response_objects, usage_of
 from prefixaudit.logs._options import ReadOptions
+from prefixaudit.logs._otel_attributes import count_of
+from prefixaudit.logs._table import rows_of, table_columns
 from prefixaudit.logs._times import parse_time
 
 _OTHER_CALLS: Final = (
     "embedding", "image_generation", "transcription", "speech", "moderation", "rerank", "ocr",
     "list_", "get_", "delete_", "create_batch", "retrieve_batch", "create_file",
 )  # fmt: skip
+_COLUMNS: Final = frozenset({"request_id", "call_type", "spend", "startTime", "model"})
 _PATHS: Final = {
     "text_completion": "/v1/completions",
     "anthropic_messages": "/v1/messages",
@@ -44,6 +47,8 @@ _REFUSED: Final = frozenset({"400", "401", "403", "404", "413", "422", "429"})
 
 
 def _recognise(sample: Sample) -> float:
+    if table_columns(sample) >= _COLUMNS:
+        return 1.0
     share = sample.share_of_records(_is_record)
     return 0.5 + share / 2 if share else 0.0
 
@@ -55,8 +60,12 @@ def _is_record(record: Mapping[str, Any]) -> bool:
 
 
 def _read(file: LogFile, options: ReadOptions) -> Iterator[ReadItem]:
-    reader = BodyReader(rules=messages_rules(options))
-    yield from read_json_lines(partial(_parse, reader=reader))(file, options)
+    parse = partial(_parse, reader=BodyReader(rules=messages_rules(options)))
+    for item in rows_of(file):
+        if isinstance(item, Skipped):
+            yield item
+        else:
+            yield from parsed(parse, item[1], item[0])
 
 
 def _parse(record: Any, source: Source, reader: BodyReader) -> tuple[ReadItem, ...]:
@@ -143,10 +152,10 @@ def _usage(
     if usage != NO_USAGE:
         return usage
     # Without an answer LiteLLM writes 0 for counts that it never got.
-    prompt = known_count(record, "prompt_tokens")
+    prompt = count_of(record, ("prompt_tokens",))
     return Usage(
         num_prompt_tokens=prompt if prompt != 0 else UNKNOWN,
-        num_completion_tokens=known_count(record, "completion_tokens"),
+        num_completion_tokens=count_of(record, ("completion_tokens",)),
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 
 from prefixaudit.core.request import NO_USAGE, ChatMessages, NotReplayable, RawText, Request
 from prefixaudit.core.unknown import UNKNOWN
-from tests.logs.reading import read_records
+from tests.logs.reading import read_bytes, read_records
 
 USER = {"role": "user", "content": "Which berth?"}
 TOOL = {"type": "function", "function": {"name": "look"}}
@@ -128,6 +130,21 @@ def test_key_that_was_logged_bare_is_hashed(tmp_path: Path) -> None:
 
     # as LiteLLM's hash_token does
     assert request.identity.tenant == hashlib.sha256(b"sk-secret").hexdigest()
+
+
+def test_spend_log_as_a_table_is_read(tmp_path: Path) -> None:
+    body = json.dumps({"model": "g", "messages": [USER]})
+    record = spend(proxy_server_request=body, prompt_tokens="40", cache_hit="False")
+    rows = io.StringIO()
+    writer = csv.DictWriter(rows, list(record))
+    writer.writeheader()
+    writer.writerow({name: value or "{}" for name, value in record.items()})
+    read = read_bytes(tmp_path, rows.getvalue().encode(), name="spend.csv")
+    (request,) = read.requests
+
+    assert isinstance(request.prompt, ChatMessages)
+    assert request.usage.num_prompt_tokens == 40
+    assert request.identity.tenant == "88dc"
 
 
 def test_calls_of_other_kinds_are_set_aside(tmp_path: Path) -> None:
