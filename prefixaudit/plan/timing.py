@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from prefixaudit.core.model import LatentAttention
+from prefixaudit.core.model import Attention, LatentAttention
 from prefixaudit.core.trace import Float64Array
 from prefixaudit.cost.flops import prefill_flops
 from prefixaudit.cost.memory import kv_bytes_per_token
@@ -76,7 +76,10 @@ def model_steps(model: TimeModel, *, max_model_tokens: int, max_tokens: int) -> 
     ends = _ends(model, max_model_tokens, max_tokens)
     # The model's own sentences are about a prompt that runs alone; here it shares its steps.
     lines = [line for line in model.assumptions if not line.startswith(_ALONE)]
-    if any(isinstance(mixer, LatentAttention) for mixer, _ in model.spec.cache.distinct_mixers):
+    mixers = [mixer for mixer, _ in model.spec.cache.distinct_mixers]
+    if any(isinstance(m, Attention) and (m.window or m.chunk) for m in mixers):
+        lines.append("windowed layers are taken to read the KV of the whole context")
+    if any(isinstance(mixer, LatentAttention) for mixer in mixers):
         lines.append("latents of a cached prefix aren't expanded again (the absorbed form)")
     return StepRange(fast=ends[0], slow=ends[1], assumptions=tuple(lines))
 
