@@ -83,7 +83,16 @@ def _about_ids(gathered: Gathered, trace: BlockTrace) -> Iterator[str]:
 
 def _about_model(deployment: Deployment) -> Iterator[str]:
     if deployment.model is None:
-        yield f"FLOPs and KV bytes aren't given: {deployment.model_problem or 'no model (--model)'}"
+        hardware = deployment.hardware
+        names = ["FLOPs"]
+        if hardware is not None and hardware.gpu is not None:
+            names.append("seconds")
+        if deployment.cache is None:
+            names.append("KV bytes")
+        what = f"{', '.join(names[:-1])} and {names[-1]}" if names[1:] else names[0]
+        yield f"{what} aren't given: {deployment.model_problem or 'no model (--model)'}"
+        if deployment.cache is not None:
+            yield "KV bytes are those that config.json itself names, layer by layer"
     else:
         yield (
             "FLOPs: two a multiply-add, attention counted causally as kernels do it, the LM head "

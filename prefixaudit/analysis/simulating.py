@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from prefixaudit.core.engine import EngineProfile
 from prefixaudit.core.pool import HitCurve, HitRates, Lookups
 from prefixaudit.core.trace import BlockTrace, Float64Array, Int32Array
@@ -72,10 +74,13 @@ def simulate(
 ) -> Simulated:
     """Return the hits of a trace; blocks are kept apart by the identity `fields`.
 
+    Fields that are in the engine's key count as the key writes them: where it joins two of them,
+    other values may be equal there.
+
     `policy` is a radix tree's eviction policy, None for the engine's default. Raises UsageError for
     a policy that the engine doesn't have.
     """
-    namespaces = trace.namespaces(fields)
+    namespaces = key_namespaces(trace, fields, engine)
     order = trace.replay_order()
     min_recomputed = 1 if engine is None else engine.min_recomputed_tokens
     # One pass serves both pools where they are one, or where this pool is plain LRU.
@@ -122,6 +127,27 @@ def simulate(
         about=pool.about,
         notes=pool.notes,
     )
+
+
+def key_namespaces(
+    trace: BlockTrace, fields: tuple[str, ...], engine: EngineProfile | None
+) -> Int32Array:
+    """Number requests (int32): equal numbers are equal keys of the identity `fields`.
+
+    Where a key is ambiguous in a prompt's first block only, that block is kept apart all the same.
+    """
+    own = None if engine is None or not engine.tiers else engine.tiers[0]
+    if own is None or own.kind != "local-pool":
+        return trace.namespaces(fields)
+    written = {part.field for part in own.key} & set(fields)
+    if not written:
+        return trace.namespaces(fields)
+    from prefixaudit.audit.keys import written_key
+    from prefixaudit.pool.separate import numbered
+
+    others = tuple(name for name in fields if name not in written)
+    rest = written_key(own, trace.identities).rest[trace.identity]
+    return numbered(rest, trace.namespaces(others).astype(np.int64)).astype(np.int32)
 
 
 def lookups_at(

@@ -149,7 +149,8 @@ def estimate_pool(
     if hi <= 0:
         raise ConfigurationError(
             f"the weights ({weight_bytes(spec) / settings.tensor_parallel / GIB:.1f} GiB a GPU) "
-            f"leave no room for KV on {settings.tensor_parallel} x {gpu.title}"
+            f"leave no room for KV on {settings.tensor_parallel} x {gpu.title}; give more GPUs "
+            "(--tp)"
         )
     blocks_lo, blocks_hi = layout.num_blocks(max(lo, 0)), layout.num_blocks(hi)
     return _pool(spec, settings, layout, "estimate", (blocks_lo, blocks_hi), assumptions)
