@@ -88,6 +88,7 @@ class Joiner:
         self._has_limit = options.max_log_len is not None
         self._held: dict[int, _Held] = {}
         self._by_id: dict[str, int] = {}
+        self._bodies: dict[int, _Held] = {}
         self._num_made = 0
         self._num_characters = 0
 
@@ -113,6 +114,7 @@ class Joiner:
             case Body():
                 held = self._new(message, said.request_id)
                 held.body = said
+                self._bodies[self._num_made - 1] = held
                 self._num_characters += held.num_characters
             case Answered():
                 self._answer(said)
@@ -178,7 +180,7 @@ class Joiner:
 
         The body's line has the client's id, the others the server's, which has that one in it,
         unless a header names another: then it's the oldest body that nobody asked for yet and
-        whose text is in the prompt.
+        whose text is in the prompt or, without a prompt, whose parameters are the request's.
         """
         match = _KIND.match(asked.request_id)
         if match is not None:
@@ -186,10 +188,18 @@ class Joiner:
                 began = self._find(bare)
                 if began is not None and began.body is not None:
                     return self._continued(began, message, asked)
-        for held in list(self._held.values())[:_MAX_HELD]:
-            if held.body is None or held.is_received or held.text is not UNKNOWN:
+        for held in self._bodies.values():
+            body = held.body.body if held.body is not None else None
+            if body is None:
                 continue
-            if _fits(held.body.body, asked):
+            if isinstance(asked.text, str):
+                if _fits(body, asked.text):
+                    return self._continued(held, message, asked)
+            elif not asked.is_details and _params_fit(body, asked.params):
+                self._file.note(
+                    "bodies are joined to requests by their order and parameters, since the log "
+                    "gives them other ids"
+                )
                 return self._continued(held, message, asked)
         return self._new(message, asked.request_id)
 
@@ -201,6 +211,7 @@ class Joiner:
             return held
         self._file.num_other_lines += 1
         number = self._by_id.pop(began.request_id)
+        self._bodies.pop(number, None)
         self._by_id[asked.request_id] = number
         # Keep the client's id known, for further prompts of the same body.
         self._by_id.setdefault(began.request_id, number)
@@ -219,6 +230,7 @@ class Joiner:
 
     def _leave(self, number: int, held: _Held) -> ReadItem:
         del self._held[number]
+        self._bodies.pop(number, None)
         for name in {held.request_id, _bare(held.request_id)}:
             if self._by_id.get(name) == number:
                 del self._by_id[name]
@@ -328,11 +340,23 @@ def _params(text: str) -> dict[str, str]:
         return {}
 
 
-def _fits(body: Mapping[str, Any] | None, asked: Asked) -> bool:
+def _fits(body: Mapping[str, Any], text: str) -> bool:
     """Say whether a prompt can be that of a body: the body's last text stands in it."""
-    if body is None or not isinstance(asked.text, str):
-        return False
     messages = body.get("messages")
     last = messages[-1] if isinstance(messages, list) and messages else None
     content = last.get("content") if isinstance(last, dict) else body.get("prompt")
-    return isinstance(content, str) and content != "" and content.strip() in asked.text
+    return isinstance(content, str) and content != "" and content.strip() in text
+
+
+def _params_fit(body: Mapping[str, Any], params: str) -> bool:
+    """Say whether sampling parameters can be those of a body: nothing that both state differs."""
+    written = _params(params)
+    for ours in ("max_completion_tokens", "max_tokens", "temperature", "top_p", "seed", "n"):
+        sent = body.get(ours)
+        used = plain_value(written.get(ours.replace("completion_", "")))
+        if isinstance(sent, int | float) and isinstance(used, int | float) and sent != used:
+            return False
+        if ours == "max_completion_tokens" and sent is not None:
+            # It wins over `max_tokens`, which is then of no account.
+            body = {name: value for name, value in body.items() if name != "max_tokens"}
+    return True

@@ -145,6 +145,30 @@ def test_body_alone_is_the_prompt(tmp_path: Path) -> None:
     assert cut.prompt.kind == "cut-body"
 
 
+def test_bodies_under_other_ids_are_joined_by_their_parameters(tmp_path: Path) -> None:
+    """With an X-Request-Id header the server's id isn't the body's."""
+    front = "(APIServer pid=9) INFO 11-29 14:20:01 [request_logger.py:77] "
+
+    def body(number: int) -> str:
+        text = json.dumps({"model": "m", "prompt": f"p{number}", "max_tokens": number})
+        return f"{front}Request body{number} JSON body: {text}\n"
+
+    def received(number: int) -> str:
+        params = f"SamplingParams(n=1, max_tokens={number})"
+        return f"{front}Received request cmpl-h{number}-0: params: {params}, lora_request: None.\n"
+
+    # The first body is of a request that was refused: it never got as far as the engine.
+    data = body(5) + body(1) + body(2) + received(2) + received(1)
+    read = read_bytes(tmp_path, data.encode())
+
+    assert [(r.request_id, r.prompt) for r in read.requests] == [
+        ("body5", RawText(text="p5")),
+        ("cmpl-h1-0", RawText(text="p1")),
+        ("cmpl-h2-0", RawText(text="p2")),
+    ]
+    assert "by their order" in "".join(read.stream.files[0].notes)
+
+
 def test_prompts_of_one_body_are_requests_each(tmp_path: Path) -> None:
     front = "(APIServer pid=9) INFO 11-29 14:20:01 [request_logger.py:77] "
     data = f'{front}Request 7 JSON body: {{"model": "m", "prompt": ["a", "b"]}}\n' + "".join(
