@@ -249,12 +249,10 @@ class _Reader:
         if not isinstance(input_length, int):
             raise RecordError("no-prompt", "the record has no `input_length` of 0 or more")
         ids = _hash_ids(record["hash_ids"])
-        timestamp = record.get("timestamp")
-        is_number = isinstance(timestamp, int | float) and not isinstance(timestamp, bool)
         return (
             self._request(
                 source,
-                float(timestamp) if is_number else None,  # type: ignore[arg-type]
+                _milliseconds(record.get("timestamp")),
                 input_length,
                 known_count(record, "output_length"),
                 ids,
@@ -292,6 +290,15 @@ class _Reader:
             usage=Usage(num_completion_tokens=output_length),
             session_id=session_id,
         )
+
+
+def _milliseconds(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def _hash_ids(value: Any) -> NDArray[np.uint64]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,6 +101,19 @@ def test_cut_document_says_that_its_last_record_is_cut(tmp_path: Path) -> None:
     read = read_bytes(tmp_path, pretty(ids_record(1), ids_record(2))[:-20])
 
     assert (read.lines, read.skips) == ([2], [(10, "cut-tail")])
+
+
+def test_document_comes_through_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    data = json.dumps([ids_record(number) for number in range(20_000)]).encode()
+    writer = threading.Thread(target=pipe.write_bytes, args=(data,))
+    writer.start()
+    read = Read(pipe)
+    writer.join()
+
+    assert len(data) > 2**20  # more than a block
+    assert len(read.requests) == 20_000
 
 
 def test_large_numbers_in_elements_stay_whole_numbers(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +111,19 @@ def test_usage_of_several_prompts_is_nobodys_own(tmp_path: Path) -> None:
     assert [r.request_id for r in got.requests] == ["a-0", "a-1"]
     assert [r.usage.num_prompt_tokens for r in got.requests] == [UNKNOWN, UNKNOWN]
     assert got.stream.set_aside == {"joined-answer": 1}
+
+
+def test_pipe_is_joined_too(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    data = b"".join(orjson.dumps(line) + b"\n" for line in (asked("a"), answered("a", 10)))
+    writer = threading.Thread(target=pipe.write_bytes, args=(data,))
+    writer.start()
+    got = Read(pipe)
+    writer.join()
+
+    assert [r.usage.num_prompt_tokens for r in got.requests] == [10]
+    assert got.stream.num_records == 2
 
 
 def test_sample_with_both_in_one_file() -> None:
