@@ -9,7 +9,7 @@ import numpy as np
 
 from prefixaudit.core.reported import NOT_REPORTED, REPORTED_NULL, UsageColumns
 from prefixaudit.core.request import Request
-from prefixaudit.core.unknown import Known
+from prefixaudit.core.unknown import UNKNOWN, Known
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +31,8 @@ class UsageRows:
         self._prompt_tokens = array("q")
         self._cached_tokens = array("q")
         self._completion_tokens = array("q")
+        self._server = array("q")
+        self._servers: dict[str, int] = {}
 
     def add(self, request: Request, index: int, position: int) -> None:
         """Note a request's usage; `position` is its place in the trace, -1: it has none."""
@@ -40,6 +42,10 @@ class UsageRows:
         self._prompt_tokens.append(_code(usage.num_prompt_tokens))
         self._cached_tokens.append(_code(usage.num_cached_tokens))
         self._completion_tokens.append(_code(usage.num_completion_tokens))
+        server = request.server
+        self._server.append(
+            -1 if server is UNKNOWN else self._servers.setdefault(server, len(self._servers))
+        )
 
     def columns(self) -> UsageColumns:
         """Return the rows so far."""
@@ -49,6 +55,7 @@ class UsageRows:
             prompt_tokens=np.array(self._prompt_tokens, dtype=np.int64),
             cached_tokens=np.array(self._cached_tokens, dtype=np.int64),
             completion_tokens=np.array(self._completion_tokens, dtype=np.int64),
+            server=np.array(self._server, dtype=np.int64),
         )
 
 

@@ -140,6 +140,7 @@ def _reported(
             prompt_tokens=reported_numbers(usage.num_prompt_tokens for usage in usages),
             cached_tokens=reported_numbers(usage.num_cached_tokens for usage in usages),
             completion_tokens=reported_numbers(usage.num_completion_tokens for usage in usages),
+            server=np.full(len(prompts), -1, dtype=np.int64),
         ),
         replayed=ReplayedHits(
             trace=local.trace,

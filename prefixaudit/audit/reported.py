@@ -219,6 +219,8 @@ class _Comparison:
         prompts = usage.prompt_tokens[rows]
         fits = (prompts < 0) | (prompts == trace.num_prompt_tokens[places])
         self._index[places] = usage.index[rows]
+        self._server = np.full(trace.num_requests, -1, dtype=np.int32)
+        self._server[places] = usage.server[rows]
         reported[places] = np.where(fits, cached, NOT_REPORTED)
         self._reported = reported
         self._is_compared = reported >= 0
@@ -290,9 +292,8 @@ class _Comparison:
             left = left & ~rows
             return kind, taken
 
-        log = self._replayed.log
-        if log is not None and len(np.unique(log.server[log.server >= 0])) > 1:
-            yield take("other-replica", self._hits(log.server) <= self._reported)
+        if len(np.unique(self._server[self._server >= 0])) > 1:
+            yield take("other-replica", self._hits(self._server) <= self._reported)
         yield take("finer-key", safe <= self._reported)
         yield take("in-flight", self._in_flight())
         if self._replayed.capacity_blocks is None:

@@ -22,6 +22,7 @@ class UsageColumns:
     position       place in the trace, -1 where the prompt wasn't replayed
     prompt_tokens, cached_tokens, completion_tokens
                    as reported; NOT_REPORTED (-1), or REPORTED_NULL (-2) for null
+    server         equal for requests that the log says went to one server; -1 where it doesn't
     """
 
     index: Int64Array
@@ -29,6 +30,7 @@ class UsageColumns:
     prompt_tokens: Int64Array
     cached_tokens: Int64Array
     completion_tokens: Int64Array
+    server: Int64Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

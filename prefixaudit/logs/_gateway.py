@@ -70,6 +70,7 @@ _TIME_NAMES: Final = (
     "startTime", "request_time", "received_at", "created_at", "created",
 )  # fmt: skip
 _PATH_NAMES: Final = ("path", "url", "endpoint", "uri", "route")
+_SERVER_NAMES: Final = ("server", "node", "instance_id", "upstream_host", "backend", "pod")
 _STATUS_NAMES: Final = ("status", "status_code", "response_code")
 _REFUSED: Final = frozenset({400, 401, 403, 404, 405, 413, 422, 429})
 _NOTHING: Final[Mapping[str, Any]] = {}
@@ -142,6 +143,7 @@ def parse(record: Any, source: Source, reader: BodyReader) -> tuple[ReadItem, ..
         "session_id": _session_id(body, envelope, headers),
         "parent_id": known_text(envelope, "parent_id"),
         "endpoint": endpoint if endpoint is not None else UNKNOWN,
+        "server": first_text((envelope,), _SERVER_NAMES) or headers.get("x-served-by", UNKNOWN),
         "num_samples": num_samples(body),
         "reads_cache": reads_cache(body, endpoint or ""),
         "headers": headers,

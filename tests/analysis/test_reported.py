@@ -224,6 +224,27 @@ def test_fewer_hits_than_replayed_have_a_reason(
     assert kinds(report) == {kind: (1, 64)}
 
 
+def test_server_that_had_not_seen_the_prompt_explains_a_miss(tmp_path: Path) -> None:
+    """Three requests alike, in turn on two servers: the second one's first comes too early."""
+    body = {"prompt": list(range(80))}
+    records = [
+        {
+            "timestamp": 1_772_438_400 + 60 * number, "request_id": f"r{number}", "node": node,
+            "body": body,
+            "response": {
+                "usage": {
+                    "prompt_tokens": 80, "prompt_tokens_details": {"cached_tokens": cached}
+                }
+            },
+        }
+        for number, (node, cached) in enumerate([("n1", 0), ("n2", 0), ("n1", 64), ("n2", 64)])
+    ]  # fmt: skip
+
+    report = report_of([log_of(tmp_path, *records)], "vllm@0.33.0")
+
+    assert kinds(report) == {"other-replica": (1, 64)}
+
+
 def test_replay_of_other_prompts_is_not_compared(tmp_path: Path) -> None:
     records = [ids(number, 80, 64, num_prompt_tokens=81) for number in range(3)]
 
