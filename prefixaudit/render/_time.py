@@ -28,9 +28,7 @@ def time_lines(report: Report, style: Style) -> Iterator[str]:
     )
     saved, divisor, unit = _shared(times.gpu_s_saved, times.gpu_s_prefill)
     of = _range(times.gpu_s_prefill, divisor)
-    yield _row(
-        "prefill, GPUs saturated", f"{saved} of {of} GPU {unit} saved", "full batches, no waiting"
-    )
+    yield _row("prefill, GPUs saturated", f"{saved} of {of} GPU {unit} saved", "full batches")
     if times.usd_saved is not None and facts.usd_per_gpu_hour is not None:
         yield _row(
             "worth",
@@ -71,10 +69,10 @@ def _row(name: str, value: str, about: str) -> str:
 def _shared(first: tuple[float, float], second: tuple[float, float]) -> tuple[str, float, str]:
     """Return a range as text, and the unit and its divisor that fit the larger of two ranges."""
     largest = max(*first, *second)
-    for divisor, unit in ((3600.0, "hours"), (1.0, "seconds")):
+    for divisor, unit in ((3600.0, "hours"), (1.0, "s")):
         if largest >= divisor:
             return _range(first, divisor), divisor, unit
-    return _range(first, 1e-3), 1e-3, "milliseconds"
+    return _range(first, 1e-3), 1e-3, "ms"
 
 
 def _range(span: tuple[float, float], divisor: float) -> str:
@@ -102,7 +100,7 @@ def fork_lines(report: Report, style: Style) -> Iterator[str]:
         return
     yield ""
     yield (
-        f"{style.bold('SAMPLES')}  {plural(facts.num_requests, 'request')} ask for "
+        f"{style.bold('SAMPLES')}  {_asking(facts.num_requests)} for "
         f"{facts.num_samples:,} answers (n > 1): each sample runs as a request of its own"
     )
     yield (
@@ -125,6 +123,10 @@ def fork_lines(report: Report, style: Style) -> Iterator[str]:
         "again. Prompts only; the answers come on top",
         indent=4,
     )
+
+
+def _asking(num_requests: int) -> str:
+    return "1 request asks" if num_requests == 1 else f"{num_requests:,} requests ask"
 
 
 def time_values(facts: TimeFacts | None) -> dict[str, Any] | None:
