@@ -28,6 +28,9 @@ class CutPrompts:
     _longest: int = 0
     _equal_lengths: set[int] = field(default_factory=set)
     _endings: dict[str, int] = field(default_factory=dict)
+    _num_chats: int = 0
+    _most: int = 0
+    _usual: set[str] = field(default_factory=set)
     _shown: set[int] = field(default_factory=set)
 
     def declare(self, text: str) -> None:
@@ -45,7 +48,13 @@ class CutPrompts:
             self._equal_lengths.add(num_ids)
         ending = text[-_ENDING:]
         if is_chat and (len(self._endings) < _MAX_ENDINGS or ending in self._endings):
-            self._endings[ending] = self._endings.get(ending, 0) + 1
+            self._num_chats += 1
+            count = self._endings[ending] = self._endings.get(ending, 0) + 1
+            if count > self._most:
+                self._most = count
+                self._usual.clear()
+            if count == self._most:
+                self._usual.add(ending)
 
     def limit_of(self, text: str | None, num_ids: int | None, *, is_chat: bool) -> int | None:
         """Return the length at which a prompt (seen before) was cut; None where it's whole.
@@ -76,10 +85,8 @@ class CutPrompts:
 
     def _ends_oddly(self, text: str) -> bool:
         """Say whether most chats end alike, as a generation prompt makes them, but not this one."""
-        most = max(self._endings.values(), default=0)
-        num_chats = sum(self._endings.values())
-        usual = {ending for ending, count in self._endings.items() if count == most}
-        return num_chats >= 3 and most * 2 > num_chats and text[-_ENDING:] not in usual
+        is_usual = self._num_chats >= 3 and self._most * 2 > self._num_chats
+        return is_usual and text[-_ENDING:] not in self._usual
 
 
 def _is_round(length: int) -> bool:

@@ -36,7 +36,7 @@ BATCH: Final = re.compile(
     r"#cached-token: (\d{1,12})"
 )
 MARKERS: Final = re.compile(
-    r"(?:Receive|Finish)(?: OpenAI)?: obj=|\w+ReqInput\(|\"event\": ?\"request\.|'meta_info': \{|"
+    r"(?:Receive|Finish)(?: OpenAI)?: obj=|ReqInput\(rid=|\"event\": ?\"request\.|'meta_info': \{|"
     r"\"meta_info\": ?\{"
 )
 

@@ -25,7 +25,7 @@ from prefixaudit.logs._text_lines import text_lines
 _NAME: Final = r"[A-Za-z_:][A-Za-z0-9_:]*"
 _LABEL: Final = re.compile(r'\s*([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"\s*,?')
 _SERIES: Final = re.compile(
-    rf'({_NAME})(?:\{{((?:[^"}}]|"(?:[^"\\]|\\.)*")*)\}})?\s+(\S+)(?:\s+(-?\d+))?\s*'
+    rf'({_NAME})(?:\{{((?:[^"}}]++|"(?:[^"\\]++|\\.)*+")*+)\}})?\s+(\S+)(?:\s+(-?\d+))?\s*'
 )
 _ENGINES: Final = ("vllm", "sglang")
 # Labels that tell servers and ranks apart; others tell parts of one figure apart.
@@ -57,6 +57,7 @@ _RATES: Final = ("hit_rate", "kv_usage")
 _RATE_SCOPES: Final = {"vllm": "since-start", "sglang": "recent-requests"}
 _POOL_SERIES: Final = "vllm:cache_config_info"
 _MAX_SERVERS: Final = 10_000
+_MAX_SERIES_CHARACTERS: Final = 10_000
 
 
 def _recognise(sample: Sample) -> float:
@@ -79,7 +80,7 @@ def _read(file: LogFile, options: ReadOptions) -> Iterator[ReadItem]:
             continue
         file.num_other_lines += 1
         text = line.text
-        if text.startswith("#"):
+        if text.startswith("#") or len(text) > _MAX_SERIES_CHARACTERS:
             continue
         match = _SERIES.fullmatch(text)
         if match is None:

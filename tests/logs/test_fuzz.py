@@ -37,7 +37,7 @@ _RECORDS = st.lists(st.dictionaries(_KEYS, _VALUES, max_size=8), min_size=1, max
 
 @pytest.mark.parametrize("name", list(LOG_FORMATS))
 @settings(
-    max_examples=40,
+    max_examples=12,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
