@@ -224,8 +224,9 @@ def _identity(finding: Finding, new_names: Mapping[str, str]) -> tuple[str, str,
 
 
 def _tiers(deployment: Deployment) -> tuple[TierFacts, ...]:
-    engine = deployment.engine
-    size = deployment.block_size or (16 if engine is None else engine.default_block_size)
+    from prefixaudit.analysis.sizing import block_size_of
+
+    size, _ = block_size_of(deployment)
     capacity = deployment.capacity
     blocks = capacity.in_blocks(size, None) if capacity is not None else None
     return tiers_of(deployment, block_size=size, capacity_blocks=blocks)

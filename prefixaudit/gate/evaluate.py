@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from prefixaudit.analysis import AnalysisOptions, Progress
     from prefixaudit.core.report import Report
 
-# vLLM's default on GPUs; a block size only matters to rules that compare it with a log.
-_ASSUMED_BLOCK_SIZE = 16
 # Figures are quotients and differences of them: 0.52 - 0.50 is more than 0.02.
 _ROUNDING = 1e-12
 
@@ -133,10 +131,9 @@ def _findings(
     """Return a log's findings; without one, those of the rules that need none."""
     if report is not None and report.audit is not None:
         return report.audit.findings
-    size = deployment.block_size
-    if size is None:
-        engine = deployment.engine
-        size = _ASSUMED_BLOCK_SIZE if engine is None else engine.default_block_size
+    from prefixaudit.analysis.sizing import block_size_of
+
+    size, _ = block_size_of(deployment)
     subject = AuditSubject(
         servers=servers_of(deployment),
         tiers=tiers_of(deployment, block_size=size, capacity_blocks=None),
