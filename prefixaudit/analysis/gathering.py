@@ -235,7 +235,7 @@ def gather(
             auditing.add(prompt, len(rows))
         if reasons is not None:
             reasons.add(prompt)
-        usage_rows.add(request, len(rows), num_requests)
+        usage_rows.add(request, len(rows), num_requests, is_approximate=prompt.is_approximate)
         rows.add(request, num_requests)
         num_requests += 1
         num_tokens += prompt.num_prompt_tokens
@@ -243,7 +243,8 @@ def gather(
         reported = usage.num_cached_tokens
         reported_cached.append(reported if isinstance(reported, int) else _NOT_REPORTED)
         expected = usage.num_prompt_tokens
-        if isinstance(expected, int) and not isinstance(request.prompt, BlockHashes | TokenIds):
+        is_text = not isinstance(request.prompt, BlockHashes | TokenIds)
+        if isinstance(expected, int) and is_text and not prompt.is_approximate:
             lengths.add(prompt.num_prompt_tokens, expected)
         if request.num_samples > 1:
             forks[prompt.num_prompt_tokens, request.num_samples] += 1

@@ -33,9 +33,13 @@ class UsageRows:
         self._completion_tokens = array("q")
         self._server = array("q")
         self._servers: dict[str, int] = {}
+        self._is_approximate = array("b")
 
-    def add(self, request: Request, index: int, position: int) -> None:
+    def add(
+        self, request: Request, index: int, position: int, *, is_approximate: bool = False
+    ) -> None:
         """Note a request's usage; `position` is its place in the trace, -1: it has none."""
+        self._is_approximate.append(is_approximate)
         usage = request.usage
         self._index.append(index)
         self._position.append(position)
@@ -56,6 +60,7 @@ class UsageRows:
             cached_tokens=np.array(self._cached_tokens, dtype=np.int64),
             completion_tokens=np.array(self._completion_tokens, dtype=np.int64),
             server=np.array(self._server, dtype=np.int64),
+            is_approximate=np.array(self._is_approximate, dtype=np.bool_),
         )
 
 

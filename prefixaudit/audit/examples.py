@@ -141,6 +141,7 @@ def _reported(
             cached_tokens=reported_numbers(usage.num_cached_tokens for usage in usages),
             completion_tokens=reported_numbers(usage.num_completion_tokens for usage in usages),
             server=np.full(len(prompts), -1, dtype=np.int64),
+            is_approximate=np.zeros(len(prompts), dtype=np.bool_),
         ),
         replayed=ReplayedHits(
             trace=local.trace,

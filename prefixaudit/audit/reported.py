@@ -172,7 +172,8 @@ def _null(
 
 
 def _trust(usage: UsageColumns, replayed: ReplayedHits) -> ReplayTrust | None:
-    rows = np.flatnonzero((usage.position >= 0) & (usage.prompt_tokens >= 0))
+    can_compare = (usage.position >= 0) & (usage.prompt_tokens >= 0) & ~usage.is_approximate
+    rows = np.flatnonzero(can_compare)
     if not len(rows):
         return None
     lengths = replayed.trace.num_prompt_tokens[usage.position[rows]]
@@ -218,6 +219,7 @@ class _Comparison:
             cached = np.where(cached == REPORTED_NULL, 0, cached)
         prompts = usage.prompt_tokens[rows]
         fits = (prompts < 0) | (prompts == trace.num_prompt_tokens[places])
+        fits &= ~usage.is_approximate[rows]
         self._index[places] = usage.index[rows]
         self._server = np.full(trace.num_requests, -1, dtype=np.int32)
         self._server[places] = usage.server[rows]

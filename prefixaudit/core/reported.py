@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from prefixaudit.core.finding import SharedBy
 from prefixaudit.core.trace import Int64Array
 
@@ -23,6 +26,7 @@ class UsageColumns:
     prompt_tokens, cached_tokens, completion_tokens
                    as reported; NOT_REPORTED (-1), or REPORTED_NULL (-2) for null
     server         equal for requests that the log says went to one server; -1 where it doesn't
+    is_approximate bool: the prompt's length isn't known exactly, so that it can't be compared
     """
 
     index: Int64Array
@@ -31,6 +35,7 @@ class UsageColumns:
     cached_tokens: Int64Array
     completion_tokens: Int64Array
     server: Int64Array
+    is_approximate: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -271,6 +271,22 @@ def test_one_cut_prompt_is_left_out_and_the_rest_compared(tmp_path: Path) -> Non
     assert kinds(report) == {}
 
 
+def test_prompt_of_unknown_length_is_not_held_against_the_replay(tmp_path: Path) -> None:
+    """Without a rule for its images the model's prompts are shorter here than on the server."""
+    part = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+    body = {"model": "m", "messages": [{"role": "user", "content": [part]}]}
+    usage = {"prompt_tokens": 900, "prompt_tokens_details": {"cached_tokens": 896}}
+    record = {"request_id": "r", "body": body, "response": {"usage": usage}}
+
+    report = report_of([log_of(tmp_path, record)], model_dir=case_folder("B001"))
+
+    facts = facts_of(report)
+    assert report.log.num_approximate == 1
+    assert facts.trust is None
+    assert facts.gaps == ()
+    assert facts.usage.cached_tokens == 896
+
+
 def test_repeated_ids_are_counted(tmp_path: Path) -> None:
     report = report_of([log_of(tmp_path, ids(0, 80, 0), ids(0, 80, 64), ids(0, 80, 64))])
 
