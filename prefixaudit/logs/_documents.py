@@ -26,6 +26,7 @@ _BESIDE_WRAPPERS: Final = frozenset(
 )  # fmt: skip
 # Strings end on their line: JSON has no raw line feeds in them, so a lost quote spoils one line.
 _TOKEN: Final = re.compile(rb'"[^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+"|[{}\[\]]|"')
+_LAST_KEY: Final = re.compile(rb'"([^"\\\n]{0,64})"\s*:\s*\[$')
 _FIRST_KEY: Final = re.compile(rb'\s*"([^"\\\n]{0,64})"\s*:\s*')
 _STRUCTURE: Final = re.compile(rb'["{}\[\]]')
 _QUOTE: Final = ord('"')
@@ -64,8 +65,11 @@ def is_document(head: bytes, *, is_whole: bool) -> bool:
         return False
     if lines[1][:1] in b'"}]':
         return True
-    # `{"data": [` and one object a line below it
-    return lines[0].endswith(b"[") and not (
+    # `{"data": [` and one object a line below it; a record that was cut may end in `[` as well
+    opened = _LAST_KEY.search(lines[0])
+    if opened is None or opened.group(1).decode("latin-1") not in WRAPPERS:
+        return False
+    return not (
         len(lines) > 2
         and lines[1].startswith(b"{")
         and lines[1].endswith(b"}")

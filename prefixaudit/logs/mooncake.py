@@ -83,13 +83,20 @@ def _read(file: LogFile, options: ReadOptions) -> Iterator[ReadItem]:
             yield from reader.plainly(item)
 
 
+def _encoded(record: Any) -> bytes:
+    try:
+        return orjson.dumps(record)
+    except TypeError:  # a whole number of more than 64 bits: no sound record
+        return b""
+
+
 def _read_document(file: LogFile, options: ReadOptions) -> Iterator[ReadItem]:
     """Read a trace that is one JSON array: record by record, without the kernel."""
     records = json_records(file)
     head: list[Decoded | Skipped] = list(islice(records, _MAX_HEAD_RECORDS))
     block_size = options.trace_block_size
     if block_size is None:
-        lines = [orjson.dumps(item[1]) for item in head if isinstance(item, tuple)]
+        lines = [_encoded(item[1]) for item in head if isinstance(item, tuple)]
         block_size = _block_size_of(file, b"\n".join(lines)) or DEFAULT_BLOCK_SIZE
     file.trace_block_size = block_size
     parse = _Reader(file, block_size).parse_record
