@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -14,6 +15,7 @@ from prefixaudit.core.request import NO_MAPPING, TokenArray
 from prefixaudit.core.unknown import UNKNOWN, Known
 from prefixaudit.logs._json_lines import RecordError
 
+_TYPE_NAME: Final = re.compile(r"[a-z]+(?:_[a-z0-9]+){0,4}", re.ASCII)
 MAX_TOKEN_ID: Final = 2**32 - 1
 
 
@@ -90,6 +92,12 @@ def token_ids(value: Any, name: str) -> TokenArray:
     ids = np.array(value, dtype=np.uint32)
     ids.flags.writeable = False
     return ids
+
+
+def type_name(value: Any) -> str:
+    """Return a record's name for a type in quotes; what can't be a name may be anybody's text."""
+    is_name = isinstance(value, str) and _TYPE_NAME.fullmatch(value)
+    return f"`{value}`" if is_name else "an unnamed"
 
 
 def headers_of(value: Any) -> Mapping[str, str]:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from prefixaudit.core.request import ChatMessages, NotReplayable, PromptInput
+from prefixaudit.logs._fields import type_name
 from prefixaudit.logs._json_lines import RecordError
 from prefixaudit.logs._options import ReadOptions
 
@@ -113,7 +114,7 @@ def chat_of(body: Mapping[str, Any], rules: MessagesRules) -> PromptInput:
         if unknown:
             return NotReplayable(
                 kind="messages-block",
-                reason=f"a message holds a `{unknown}` block, which no known server renders",
+                reason=f"a message holds {unknown} block, which no known server renders",
             )
     kwargs = body.get("chat_template_kwargs")
     effort = _inner(body, "output_config").get("effort")
@@ -152,7 +153,7 @@ def _texts(blocks: Any, name: str) -> list[str]:
 def _add_message(
     chat: list[Mapping[str, Any]], message: Mapping[str, Any], rules: MessagesRules
 ) -> str | None:
-    """Append what a message becomes; return the type of a block that nobody knows."""
+    """Append what a message becomes; return the type of a block that nobody knows, in quotes."""
     role, content = message.get("role"), message.get("content")
     if isinstance(content, str):
         chat.append({"role": role, "content": content})
@@ -174,7 +175,7 @@ def _add_message(
     for block in content:
         kind = str(block.get("type"))
         if kind not in _BLOCKS:
-            return kind[:40]
+            return type_name(kind)
         if kind == "text" and block.get("text"):
             parts.append({"type": "text", "text": block["text"]})
         elif kind == "image" and isinstance(block.get("source"), dict):

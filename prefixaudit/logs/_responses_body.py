@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from prefixaudit.core.request import ChatMessages, NotReplayable, PromptInput
+from prefixaudit.logs._fields import type_name
 from prefixaudit.logs._json_lines import RecordError
 
 Messages = Sequence[Mapping[str, Any]]
@@ -182,7 +183,7 @@ def _add_items(messages: list[Mapping[str, Any]], items: list[Any]) -> NotReplay
         else:
             return NotReplayable(
                 kind="unknown-item",
-                reason=f"the prompt holds a `{str(kind)[:40]}` item, which no known server renders",
+                reason=f"the prompt holds {type_name(kind)} item, which no known server renders",
             )
         _join(messages, previous, made)
     return None

@@ -157,6 +157,15 @@ def test_unknown_block_is_not_replayed(tmp_path: Path) -> None:
     assert prompt.kind == "messages-block"
 
 
+def test_type_that_is_no_name_is_not_shown(tmp_path: Path) -> None:
+    content = [{"type": "My secret plan"}]
+    body = {"model": "m", "system": "s", "messages": [{"role": "user", "content": content}]}
+    prompt = read_one(tmp_path, body).prompt
+
+    assert isinstance(prompt, NotReplayable)
+    assert "secret" not in prompt.reason
+
+
 def test_usage_is_the_sum_of_three_and_writing_is_no_hit(tmp_path: Path) -> None:
     usage = {"input_tokens": 104, "cache_read_input_tokens": 800,
              "cache_creation_input_tokens": 96, "output_tokens": 10}  # fmt: skip
