@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 # A Monday at noon: what templates see as the time, unless a question is about it.
 NOON_S: Final = 1772452800.0  # 2026-03-02 12:00:00 UTC
 _MAX_TEMPLATE_BYTES: Final = 16 << 20
+# Our chats have a few thousand characters and take milliseconds; a template that never ends is
+# asked no more after some of them.
+_TIME_LIMIT_S: Final = 2.0
+_MAX_CHARACTERS: Final = 4 << 20
+_MAX_TIMEOUTS: Final = 3
 _SHOWN_BEFORE: Final = 24
 _SHOWN_AFTER: Final = 48
 # What templates see where no model folder says it: the tokens of Llama 2, which many copied.
@@ -152,8 +157,10 @@ class Prober:
     ) -> None:
         self.source = source
         self.rules = rules
-        self.renderer = renderer or TemplateRenderer()
-        self.forbidden: dict[str, Refusal] = {}
+        self.renderer = renderer or TemplateRenderer(
+            time_limit_s=_TIME_LIMIT_S, max_characters=_MAX_CHARACTERS
+        )
+        self._timeouts: list[Refusal] = []
         self._variables = dict(variables or {})
         self._encoder = encoder
         for name, template in source.files.templates.items():
@@ -194,6 +201,9 @@ class Prober:
         variables: Mapping[str, Any] | None = None,
     ) -> str:
         """Return a prompt's text. Raises Refusal where the template doesn't render the chat."""
+        if len(self._timeouts) >= _MAX_TIMEOUTS:
+            last = self._timeouts[-1]
+            raise Refusal(last.kind, last.reason)
         template = self.template(has_tools=tools is not None)
         facts = self.renderer.facts(template)
         prepared = prepare(chat, self.rules if rules is None else rules, facts)
@@ -213,7 +223,8 @@ class Prober:
                 },
             )
         except Refusal as refusal:
-            self.forbidden.setdefault(refusal.kind, refusal)
+            if refusal.kind == "template-timeout":
+                self._timeouts.append(refusal)
             raise
 
     def compare(self, before: str, after: str) -> Comparison:

@@ -37,6 +37,11 @@ def token_questions(prober: Prober, opening: Sequence[Message]) -> Iterator[Seen
             "spaces at an answer's ends stay",
             partial(_kept, prober, opening, _SPACED),
         ),
+        (
+            "reasoning-stays",
+            "an answer stays with its thought",
+            partial(_thought_kept, prober, opening),
+        ),
     ):
         yield asked((name, GROUP, title), ask)
 
@@ -99,6 +104,29 @@ def _kept(prober: Prober, opening: Sequence[Message], answers: Sequence[str]) ->
     is_seam = found.character == len(found.before)
     about = "other tokens at a seam" if is_seam else "its text is changed"
     return Reply(verdict="no", about=about, compared=found, rules=("template-changes-answers",))
+
+
+def _thought_kept(prober: Prober, opening: Sequence[Message]) -> Reply:
+    """Compare an answer behind its thought, as the template writes both, with the next prompt.
+
+    What stands behind the answer (its closing token) isn't asked for.
+    """
+    chat = [*opening, say.user(0), say.assistant(0, thought=say.THOUGHTS[0])]
+    answered = prober.text(chat, generate=False)
+    if say.THOUGHTS[0] not in answered or say.ANSWERS[0] not in answered:
+        return Reply(verdict="not-asked", about="thoughts of answers aren't written at all")
+    answered = answered[: answered.rindex(say.ANSWERS[0]) + len(say.ANSWERS[0])]
+    found = prober.compare(answered, prober.text([*chat, say.user(1)]))
+    if not found.num_lost:
+        return Reply(verdict="yes", compared=found)
+    if say.THOUGHTS[0] in found.after:
+        return Reply(verdict="no", about="it is written differently", compared=found)
+    return Reply(
+        verdict="no",
+        about="the thought is left out",
+        compared=found,
+        rules=("template-drops-reasoning",),
+    )
 
 
 def _header(asking: str, answer: str, after: str) -> str:

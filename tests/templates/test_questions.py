@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from prefixaudit.errors import ConfigurationError, UsageError
+from prefixaudit.prompts import AS_SENT, TemplateRenderer
 from prefixaudit.templates import check_templates, load_source
+from prefixaudit.templates.checking import ask_all
+from prefixaudit.templates.conversations import ANSWERS, THOUGHTS
+from prefixaudit.templates.probing import Prober
 from prefixaudit.templates.rules import TEMPLATE_RULES
 from tests.templates.rendering import SAMPLE_MODEL, STABLE, answer, checked, rules
 
@@ -181,6 +186,47 @@ def test_endless_template_is_told_as_failing(tmp_path: Path) -> None:
     report = checked(tmp_path, "{{ 'x' * 10 ** 12 }}")
 
     assert rules(report) == {"fails"}
+
+
+def test_endless_loop_is_given_up_soon(tmp_path: Path) -> None:
+    """Three renderings that are stopped, and no more."""
+    path = tmp_path / "template.jinja"
+    path.write_text(
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    )
+    source = load_source(path, None)
+    started_s = time.process_time()
+
+    checked = ask_all(Prober(source, AS_SENT, renderer=TemplateRenderer(time_limit_s=0.1)))
+
+    assert {item.answer.verdict for item in checked.seen} == {"refused"}
+    assert time.process_time() - started_s < 1.5
+
+
+def test_template_for_tools_is_the_one_that_servers_take(tmp_path: Path) -> None:
+    (tmp_path / "chat_template.jinja").write_text(
+        "{{ raise_exception('not for tools') if tools }}" + STABLE
+    )
+    folder = tmp_path / "additional_chat_templates"
+    folder.mkdir()
+    (folder / "tool_use.jinja").write_text(STABLE)
+
+    report = check_templates(load_source(tmp_path, None))
+
+    assert not rules(report)
+    assert report.paths == (
+        str(folder / "tool_use.jinja"),
+        str(tmp_path / "chat_template.jinja"),
+    )
+
+
+def test_thought_that_goes_with_the_next_turn(tmp_path: Path) -> None:
+    """`<t>`, the thought, `</t>` and the answer stood behind each other: all of it is lost."""
+    report = checked(tmp_path, STABLE.replace(*FAULTS["drops-reasoning"]))
+
+    found = answer(report, "reasoning-stays")
+    assert found.num_lost == len(f"<t>{THOUGHTS[0]}</t>{ANSWERS[0]}")
+    assert answer(checked(tmp_path, STABLE), "reasoning-stays").verdict == "yes"
 
 
 def test_invalid_template_is_a_configuration_error(tmp_path: Path) -> None:
