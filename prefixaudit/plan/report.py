@@ -51,7 +51,8 @@ class TimedFigures:
     fetched_rate     tokens fetched from tiers at first admission / prompt tokens
     ttft             queue + lookup + fetch + prefill; the four stand apart beside it
     num_recomputed_tokens  tokens computed more than once, after preemptions
-    occupancy        of the first replica at the slow end, over time
+    occupancy        of the first replica at the slow end, over time; the moment when most blocks
+                     were shared is among the moments
     is_overloaded    at the slow end the last answer came more than a tenth of the log's span after
                      the last arrival: the queue grows, and waiting says how long the log is
     """

@@ -165,7 +165,8 @@ def _itl(runs: Sequence[TimedServing]) -> Percentiles | None:
 def _moments(samples: Float64Array) -> tuple[Occupancy, ...]:
     if not len(samples):
         return ()
-    places = np.unique(np.linspace(0, len(samples) - 1, _NUM_MOMENTS).astype(np.int64))
+    evenly = np.linspace(0, len(samples) - 1, _NUM_MOMENTS).astype(np.int64)
+    places = np.union1d(evenly, [int(np.argmax(samples[:, 5]))])
     return tuple(
         Occupancy(
             time_s=float(samples[place, 0]),

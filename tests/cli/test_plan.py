@@ -80,3 +80,24 @@ def test_log_of_nothing_exits_3(cli: Runner, tmp_path: Path) -> None:
 
     assert ran.code == 3
     assert "INCOMPLETE" in ran.out
+
+
+def test_most_blocks_shared_at_once_and_by_how_many(cli: Runner, tmp_path: Path) -> None:
+    """Twelve requests at once begin with the same 3,200 tokens: 200 blocks of 16."""
+    log = tmp_path / "shared.jsonl"
+    rows = [
+        {
+            "arrival_s": 1000 + 0.01 * number,
+            "prompt_token_ids": [*range(3200), *range(5000 + 50 * number, 5050 + 50 * number)],
+            "num_completion_tokens": 200,
+        }
+        for number in range(12)
+    ]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    out = cli(
+        "plan", log, "--engine", "vllm@0.33.0", "--capacity-blocks", 4000,
+        "--throughput", "20000,10",
+    ).out  # fmt: skip
+
+    assert "most at once: 200 blocks shared by two or more of 12 running requests" in out

@@ -169,6 +169,12 @@ def _occupancy(timed: TimedFigures, capacity: int) -> Iterator[str]:
         bars = "".join(_BARS[min(8, -(-8 * value // max(capacity, 1)))] for value in values)
         mean = sum(values) / len(values) / max(capacity, 1)
         yield f"  {name:<18} {bars}  {mean:.0%} of the pool on average"
+    most = max(timed.occupancy, key=lambda moment: moment.num_shared_blocks)
+    if most.num_shared_blocks:
+        yield (
+            f"  most at once: {most.num_shared_blocks:,} blocks shared by two or more of "
+            f"{most.num_running:,} running requests, {most.num_private_blocks:,} of one alone"
+        )
 
 
 def _sampled(report: PlanReport) -> Iterator[str]:
