@@ -153,6 +153,8 @@ class LogChange:
                      own)
     num_same         chats whose prompt stays
     first_changed    (position of the first differing token, chats), the most frequent first
+    changed_at       (what stands at the first difference, chats), the most frequent first
+    num_prompt_tokens_kept  tokens of the old prompts before their first difference, if any
     refused_now, rendered_now  chats by the kind of refusal
     before, after, roll_out    over the requests that both templates render
     """
@@ -162,6 +164,7 @@ class LogChange:
     num_same: int
     num_changed: int
     first_changed: tuple[tuple[int, int], ...]
+    changed_at: tuple[tuple[str, int], ...]
     num_prompt_tokens_kept: int
     refused_now: Mapping[str, int]
     rendered_now: Mapping[str, int]

@@ -164,8 +164,15 @@ def _log_lines(log: LogChange) -> Iterator[str]:
     num_chats = log.num_same + log.num_changed
     yield "THE LOG"
     yield f"  {log.num_changed:>12,}  of {num_chats:,} chats change"
-    for position, count in log.first_changed[:_FIRST_POSITIONS]:
+    for place, count in log.changed_at[:_FIRST_POSITIONS]:
+        yield f"  {count:>12,}  of them from {place} on"
+    if log.first_changed:
+        position, count = log.first_changed[0]
         yield f"  {count:>12,}  of them from token {position:,} on"
+    yield (
+        f"  {log.num_prompt_tokens_kept:>12,}  of {log.before.num_prompt_tokens:,} prompt tokens "
+        "stay where they are"
+    )
     for kind, count in log.refused_now.items():
         yield f"  {count:>12,}  refused by the new template ({kind})"
     for kind, count in log.rendered_now.items():
@@ -264,6 +271,7 @@ def _log_values(log: LogChange) -> dict[str, Any]:
         "first_changed": [
             {"token": position, "num_requests": count} for position, count in log.first_changed
         ],
+        "changed_at": [{"place": place, "num_requests": count} for place, count in log.changed_at],
         "num_prompt_tokens_kept": log.num_prompt_tokens_kept,
         "block_size": log.block_size,
         "capacity_blocks": log.capacity_blocks,

@@ -7,9 +7,9 @@ so that equal blocks have equal ids, and traces of either template are rows of o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -26,14 +26,16 @@ from prefixaudit.core.trace import ROOT, BlockTrace, Int32Array, Int64Array
 from prefixaudit.deployment import Deployment
 from prefixaudit.errors import UsageError
 from prefixaudit.logs import ReadOptions, read_logs
+from prefixaudit.printable import printable
 from prefixaudit.prompts import Replayer
-from prefixaudit.templates.probing import TemplateSource, common_ids
+from prefixaudit.templates.probing import TemplateSource, common_ids, common_prefix
 
 if TYPE_CHECKING:
     from prefixaudit.analysis import Progress
     from prefixaudit.templates.diffing import DiffOptions
 
 _PROGRESS_REQUESTS: Final = 64
+_MAX_ROLE_CHARACTERS: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,7 @@ class _Both:
     def __init__(self, old: TemplateSource, new: TemplateSource, replayer: Replayer) -> None:
         self.counts = _Counts()
         self.first_changed: Counter[int] = Counter()
+        self.changed_at: Counter[str] = Counter()
         self.refused_now: Counter[str] = Counter()
         self.rendered_now: Counter[str] = Counter()
         self._old, self._new, self._replayer = old, new, replayer
@@ -77,23 +80,36 @@ class _Both:
             if isinstance(found, Skipped):
                 counts.num_skipped += 1
                 return None
+            counts.num_kept_tokens += found.num_prompt_tokens
             return found, found
         before = self._replayed(request, chat, self._old)
         after = self._replayed(request, chat, self._new)
         if isinstance(before, Skipped) or isinstance(after, Skipped):
             self._refused(before, after)
             return None
-        self._compare(before, after)
+        if self._differ(before, after):
+            self.changed_at[self._place(request, chat)] += 1
         return before, after
+
+    def _with_template(
+        self, request: Request, chat: ChatMessages, source: TemplateSource
+    ) -> Request:
+        template = source.files.template_for(has_tools=chat.tools is not None)
+        return replace(request, prompt=replace(chat, chat_template=template))
 
     def _replayed(
         self, request: Request, chat: ChatMessages, source: TemplateSource
     ) -> Prompt | Skipped:
-        template = source.files.template_for(has_tools=chat.tools is not None)
-        found = self._replayer.replay(
-            replace(request, prompt=replace(chat, chat_template=template))
-        )
+        found = self._replayer.replay(self._with_template(request, chat, source))
         return found if isinstance(found, Skipped) else replace(found, request=request)
+
+    def _place(self, request: Request, chat: ChatMessages) -> str:
+        """Say what stands where the two texts part."""
+        before, after = (
+            self._replayer.render(self._with_template(request, chat, source)).text
+            for source in (self._old, self._new)
+        )
+        return place_in_chat(chat.messages, before, common_prefix(before, after))
 
     def _refused(self, before: Prompt | Skipped, after: Prompt | Skipped) -> None:
         match before, after:
@@ -104,7 +120,7 @@ class _Both:
             case _, Skipped(kind=kind):
                 self.refused_now[kind] += 1
 
-    def _compare(self, before: Prompt, after: Prompt) -> None:
+    def _differ(self, before: Prompt, after: Prompt) -> bool:
         first, second = before.tokens, after.tokens
         assert not isinstance(first, BlockHashes)
         assert not isinstance(second, BlockHashes)
@@ -112,9 +128,34 @@ class _Both:
         self.counts.num_kept_tokens += num_kept
         if num_kept == len(first) == len(second):
             self.counts.num_same += 1
-        else:
-            self.counts.num_changed += 1
-            self.first_changed[num_kept] += 1
+            return False
+        self.counts.num_changed += 1
+        self.first_changed[num_kept] += 1
+        return True
+
+
+def place_in_chat(messages: Sequence[Mapping[str, Any]], text: str, character: int) -> str:
+    """Say at which message of a rendered chat a character stands.
+
+    Messages whose text isn't found as it was sent (trimmed, empty) are passed over.
+    """
+    end = 0
+    for number, message in enumerate(messages):
+        content = message.get("content")
+        parts = content if isinstance(content, list) else [content]
+        texts = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
+        found = [part for part in texts if isinstance(part, str) and part]
+        start = text.find(found[0], end) if found else -1
+        if start < 0:
+            continue
+        end = start + len(found[0])
+        if character >= end:
+            continue
+        role = printable(str(message.get("role")))[:_MAX_ROLE_CHARACTERS]
+        if character >= start:
+            return f"inside a message ({role})"
+        return "before the first message" if not number else f"before a message ({role})"
+    return "behind the last message"
 
 
 def compare_on_log(
@@ -212,6 +253,7 @@ class _Simulation:
             first_changed=tuple(
                 sorted(both.first_changed.items(), key=lambda item: (-item[1], item[0]))
             ),
+            changed_at=tuple(sorted(both.changed_at.items(), key=lambda item: (-item[1], item[0]))),
             num_prompt_tokens_kept=counts.num_kept_tokens,
             refused_now=dict(both.refused_now.most_common()),
             rendered_now=dict(both.rendered_now.most_common()),

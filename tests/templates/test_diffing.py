@@ -17,7 +17,7 @@ from prefixaudit.logs import read_logs
 from prefixaudit.prompts import Replayer, ReplayOptions
 from prefixaudit.templates import load_source
 from prefixaudit.templates.diffing import DiffOptions, diff_templates
-from prefixaudit.templates.rolling_out import useless_blocks
+from prefixaudit.templates.rolling_out import place_in_chat, useless_blocks
 from tests.templates.rendering import SAMPLE_MODEL, STABLE
 
 BLOCK = 4
@@ -170,6 +170,7 @@ def test_token_at_the_start_makes_the_whole_pool_useless(setup: Setup) -> None:
 
     assert log.roll_out.useless_share == 1.0
     assert log.first_changed == ((1, len(CHATS)),)
+    assert log.changed_at == (("before the first message", len(CHATS)),)
     assert log.num_prompt_tokens_kept == len(CHATS)
 
 
@@ -177,8 +178,30 @@ def test_change_of_the_tail_leaves_the_pool_useful(setup: Setup) -> None:
     """Only the last block of a prompt can hold the generation prompt."""
     log = on_log(setup.diff(STABLE, NEW_END))
 
+    assert log.changed_at == (("behind the last message", len(CHATS)),)
     assert log.roll_out.useless_share is not None
     assert log.roll_out.useless_share < 0.3
+
+
+@pytest.mark.parametrize(
+    ("character", "place"),
+    [
+        (0, "before the first message"),
+        (4, "inside a message (system)"),
+        (8, "before a message (user)"),
+        (12, "inside a message (user)"),
+        (16, "behind the last message"),
+    ],
+)
+def test_place_of_a_character(character: int, place: str) -> None:
+    """The first text stands at 3 to 7, the second one, which is in parts, at 11 to 15."""
+    messages: list[dict[str, object]] = [
+        {"role": "system", "content": "tide"},
+        {"role": "assistant", "content": None},
+        {"role": "user", "content": [{"type": "text", "text": "quay"}]},
+    ]
+
+    assert place_in_chat(messages, "<s>tide<u> quay</u>", character) == place
 
 
 def test_findings_are_those_that_the_old_template_has_not(setup: Setup) -> None:
@@ -222,6 +245,7 @@ def test_raw_prompts_and_own_templates_are_unaffected(setup: Setup) -> None:
 
     assert log.num_unaffected == 3
     assert log.num_changed == 1
+    assert log.num_prompt_tokens_kept > log.before.num_prompt_tokens / 2
     assert log.before.num_cached_tokens == log.after.num_cached_tokens > 0
 
 
