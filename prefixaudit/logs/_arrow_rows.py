@@ -40,7 +40,7 @@ def columns_of(sample: Sample) -> frozenset[str]:
             return frozenset(pyarrow.parquet.read_schema(sample.path).names)
         with pyarrow.OSFile(sample.path) as source:
             return frozenset(pyarrow.ipc.open_file(source).schema.names)
-    except (pyarrow.ArrowException, OSError):
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError):
         return frozenset()
 
 

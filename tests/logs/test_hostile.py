@@ -11,8 +11,9 @@ import pytest
 
 from prefixaudit.core.request import Request, Skipped, TokenIds
 from prefixaudit.core.unknown import UNKNOWN
+from prefixaudit.errors import PrefixAuditError
 from prefixaudit.logs import read_logs
-from tests.logs.reading import ids_line, read_bytes
+from tests.logs.reading import DATA, ids_line, read_bytes
 
 GOOD = json.dumps({"request_id": "g", "prompt_token_ids": [1]}).encode()
 
@@ -118,3 +119,18 @@ def test_clocks_and_zones_of_one_log_are_one_time(
     arrival = read_bytes(tmp_path, GOOD + b"\n" + line).requests[1].arrival_s
 
     assert arrival == (UNKNOWN if seconds is None else seconds)
+
+
+def test_column_name_that_is_no_text_is_no_crash(tmp_path: Path) -> None:
+    """Flipped bytes in a Parquet file's footer: what can't be read is said."""
+    whole = (DATA / "samples" / "baseten.parquet").read_bytes()
+    place = whole.rindex(b"prompt")
+    path = tmp_path / "log.parquet"
+    for width in (1, 3, 6):
+        path.write_bytes(whole[:place] + b"\xa2" * width + whole[place + width :])
+
+        try:
+            items = list(read_logs([str(path)]))
+        except PrefixAuditError:
+            continue
+        assert items
