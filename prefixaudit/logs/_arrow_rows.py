@@ -40,7 +40,7 @@ def columns_of(sample: Sample) -> frozenset[str]:
             return frozenset(pyarrow.parquet.read_schema(sample.path).names)
         with pyarrow.OSFile(sample.path) as source:
             return frozenset(pyarrow.ipc.open_file(source).schema.names)
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError):
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError):
         return frozenset()
 
 
@@ -76,7 +76,7 @@ def arrow_rows(file: LogFile) -> Iterator[Row | Skipped]:
                     yield number, {name: _plain(value) for name, value in row.items()}
             if file.num_bytes is not None:
                 file.num_bytes_read = file.num_bytes * (place + 1) // num_groups
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError):
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError):
         file.num_records += 1
         reason = "the file is damaged here; rows behind this one can't be read"
         yield Skipped(source=file.source(number + 1), kind="damaged-archive", reason=reason)

@@ -255,3 +255,11 @@ def test_folder_is_read_by_a_map_without_its_other_files(tmp_path: Path) -> None
 
     assert [r.prompt for r in read.requests] == [RawText(text="x"), RawText(text="y")]
     assert [Path(file.path).name for file in read.stream.ignored_files] == ["README.md"]
+
+
+def test_times_that_python_doesnt_have_end_the_file(tmp_path: Path) -> None:
+    times = pa.array([0, 2**62], pa.timestamp("ms"))
+    read = Read(parquet(tmp_path / "a.parquet", {"prompt": ["x", "y"], "timestamp": times}, 1))
+
+    assert [r.prompt for r in read.requests] == [RawText(text="x")]
+    assert [item.kind for item in read.skipped] == ["damaged-archive"]
