@@ -33,6 +33,8 @@ TOOL_RESULT_WORD: Final = "northern"
 TOOL_RESULT: Final = f'{{"berth": 7, "quay": "{TOOL_RESULT_WORD}"}}'
 
 _ARGUMENTS: Final = {"vessel": "Marit", "draught": 9.5, "night": True}
+# The same arguments as a model may write them: no spaces, another way to write a number.
+COMPACT_ARGUMENTS: Final = '{"vessel":"Marit","draught":9.50,"night":true}'
 # Nine letters and digits: Mistral's templates refuse ids of another form.
 _CALL_IDS: Final = ("berth0001", "berth0002")
 

@@ -7,6 +7,7 @@ server in use leave of it.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
@@ -46,6 +47,11 @@ def sight_questions(prober: Prober, opening: Sequence[Message], *, as_text: bool
             "argument-form",
             "arguments as text or object differ",
             partial(_arguments, prober, opening),
+        ),
+        (
+            "argument-spelling",
+            "the spelling of arguments matters",
+            partial(_spelling, prober, opening),
         ),
     ):
         yield asked((name, FORMS, title), ask, is_ordinary=False)
@@ -198,6 +204,20 @@ def _arguments(prober: Prober, opening: Sequence[Message]) -> Reply:
         about="the same call is written in two ways",
         compared=prober.compare(as_object, text),
     )
+
+
+def _spelling(prober: Prober, opening: Sequence[Message]) -> Reply:
+    """Compare two texts of the same arguments, as the server in use hands them on."""
+    spaced = _loop(opening, as_text=True)
+    call = copy.deepcopy(dict(spaced[-2]))
+    call["tool_calls"][0]["function"]["arguments"] = say.COMPACT_ARGUMENTS
+    compact = [*spaced[:-2], call, spaced[-1]]
+    found = prober.compare(
+        prober.text(spaced, tools=say.TOOLS), prober.text(compact, tools=say.TOOLS)
+    )
+    if found.before == found.after:
+        return Reply(verdict="no")
+    return Reply(verdict="yes", about="clients have to keep what the model wrote", compared=found)
 
 
 def _line(refusal: Any) -> str:

@@ -17,7 +17,8 @@ from prefixaudit.logs import read_logs
 from prefixaudit.prompts import Replayer, ReplayOptions
 from prefixaudit.templates import load_source
 from prefixaudit.templates.diffing import DiffOptions, diff_templates
-from prefixaudit.templates.rolling_out import place_in_chat, useless_blocks
+from prefixaudit.templates.residents import useless_blocks
+from prefixaudit.templates.rolling_out import place_in_chat
 from tests.templates.rendering import SAMPLE_MODEL, STABLE
 
 BLOCK = 4

@@ -132,6 +132,13 @@ def test_null_content_is_no_fault_where_the_server_replaces_it(tmp_path: Path) -
     assert answer(report, "null-content").about == "null is printed as the word None"
 
 
+def test_spelling_of_arguments_is_lost_where_the_server_parses_them(tmp_path: Path) -> None:
+    as_sent = answer(checked(tmp_path, STABLE), "argument-spelling")
+    parsed = answer(checked(tmp_path, STABLE, server="vllm"), "argument-spelling")
+
+    assert (as_sent.verdict, parsed.verdict) == ("yes", "no")
+
+
 def test_lengths_are_tokens_where_there_is_a_tokenizer(tmp_path: Path) -> None:
     """The sample model's tokenizer knows `<|assistant|>` as one token, and no think tag."""
     tail = STABLE.replace("{{ '<|assistant|>' }}", "{{ '<|assistant|><|note|>' }}")
