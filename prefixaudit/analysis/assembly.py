@@ -92,7 +92,8 @@ def full_report(
         own_trace = auditing.own_trace
         if own_trace is not None and capacity_blocks is not None:
             # The pools of several servers are simulated as one of all their blocks.
-            capacity_blocks *= auditing.num_servers
+            size = size.of_servers(auditing.num_servers)
+            capacity_blocks = size.capacity_blocks
     simulated = simulate(
         # Requests of one key share the nodes of `own_trace`: no field is left to tell them apart.
         trace if own_trace is None else own_trace,

@@ -35,6 +35,15 @@ class PoolSize:
     block_bytes: int | None
     notes: tuple[str, ...] = ()
 
+    def of_servers(self, num_servers: int) -> PoolSize:
+        """Return the pools of several such servers as one of all their blocks."""
+        capacity, ends = self.capacity_blocks, self.range_blocks
+        return replace(
+            self,
+            capacity_blocks=None if capacity is None else capacity * num_servers,
+            range_blocks=None if ends is None else (ends[0] * num_servers, ends[1] * num_servers),
+        )
+
 
 def kv_bytes_per_token(deployment: Deployment) -> int | None:
     """Return the KV bytes of one token, None where the model isn't known."""
@@ -101,7 +110,7 @@ def pool_size(deployment: Deployment, block_size: int) -> PoolSize:
         origin=None,
         range_blocks=None,
         block_bytes=None if own_bytes is None else math.ceil(own_bytes * block_size / own),
-        notes=_about_blocks(deployment),
+        notes=_about_blocks(deployment, block_size),
     )
     hardware = deployment.hardware
     if deployment.capacity is not None:
@@ -130,12 +139,17 @@ def _unknown_bytes(deployment: Deployment, what: str) -> UsageError:
     )
 
 
-def _about_blocks(deployment: Deployment) -> tuple[str, ...]:
-    """Say where the engine's rule gives other blocks than the setting."""
+def _about_blocks(deployment: Deployment, block_size: int) -> tuple[str, ...]:
+    """Say where the engine's rule gives other blocks than the setting, or than the log's own."""
     engine = deployment.engine
     size, origin = block_size_of(deployment)
     if engine is None or origin == "assumed":
         return ()
+    if size > block_size:
+        return (
+            f"the log is replayed in its own blocks of {block_size:,} tokens, but {engine.name}'s "
+            f"have {size:,} here: an engine hits less than shown",
+        )
     raised = _raised(deployment, size)
     if origin == "model":
         return (

@@ -74,12 +74,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from prefixaudit.core.finding import Location
-from prefixaudit.cost.hardware import find_gpu
 from prefixaudit.deployment.adapters import adapters_of, read_adapters
 from prefixaudit.deployment.events import read_events
-from prefixaudit.deployment.hardware import NEEDS_GPU, HardwareFacts, read_hardware
+from prefixaudit.deployment.hardware import HardwareFacts, read_hardware
 from prefixaudit.deployment.model_folder import (
-    model_folder_problem,
     model_identity,
     read_model_config,
 )
@@ -88,6 +86,7 @@ from prefixaudit.deployment.model_table import (
     read_model,
     read_model_config_table,
 )
+from prefixaudit.deployment.overriding import overridden
 from prefixaudit.deployment.policy import read_policy
 from prefixaudit.deployment.public import read_public_prefixes
 from prefixaudit.deployment.server_identity import laid_over
@@ -103,7 +102,7 @@ from prefixaudit.deployment.servers import (
 from prefixaudit.deployment.settings import read_settings
 from prefixaudit.deployment.tenant import TenantRule, source_problem
 from prefixaudit.deployment.tiers import read_tiers
-from prefixaudit.deployment.value import Capacity, Deployment, Overrides, Rendering
+from prefixaudit.deployment.value import Deployment, Overrides, Rendering
 from prefixaudit.errors import ConfigurationError, UsageError
 from prefixaudit.tables import Table, TomlDocument
 
@@ -148,7 +147,7 @@ def completed(deployment: Deployment, overrides: Overrides | None = None) -> Dep
     Raises UsageError for wrong options.
     """
     if overrides is not None:
-        deployment = _override(deployment, overrides)
+        deployment = overridden(deployment, overrides)
     return deployment if deployment.model_dir is None else _with_model(deployment)
 
 
@@ -181,84 +180,6 @@ def _with_model(deployment: Deployment) -> Deployment:
     return replace(
         deployment, model=model, identity=deployment.identity.filled(model_identity(model))
     )
-
-
-def _override(deployment: Deployment, overrides: Overrides) -> Deployment:
-    changes: dict[str, Any] = {}
-    if overrides.model_dir is not None:
-        problem = model_folder_problem(overrides.model_dir)
-        if problem:
-            raise UsageError(problem)
-        changes["model_dir"] = overrides.model_dir
-    if overrides.chat_template is not None:
-        if not overrides.chat_template.is_file():
-            raise UsageError(f"{overrides.chat_template}: no such chat template file")
-        changes["chat_template"] = overrides.chat_template
-    if overrides.engine is not None:
-        changes["engine"] = _profile(overrides.engine)
-    if overrides.block_size is not None:
-        changes["block_size"] = overrides.block_size
-    if overrides.capacity_blocks is not None and overrides.capacity_gib is not None:
-        raise UsageError("--capacity-blocks and --capacity-gib were both given; give one")
-    if overrides.capacity_blocks is not None:
-        changes["capacity"] = Capacity(amount=overrides.capacity_blocks, unit="blocks")
-    if overrides.capacity_gib is not None:
-        changes["capacity"] = Capacity(amount=overrides.capacity_gib, unit="gib")
-    changes |= _hardware(deployment, overrides)
-    if len(deployment.servers) > 1:
-        changes |= _of_all_servers(deployment, overrides)
-    return replace(deployment, **changes) if changes else deployment
-
-
-def _hardware(deployment: Deployment, overrides: Overrides) -> dict[str, Any]:
-    """Return the hardware with options over it; what an engine's log says is no option's equal."""
-    before = deployment.hardware or HardwareFacts()
-    log = before.engine_log if overrides.engine_log is None else overrides.engine_log
-    hardware = before.overridden(
-        gpu=None if overrides.gpu is None else find_gpu(overrides.gpu),
-        tensor_parallel=overrides.tensor_parallel,
-        memory_share=overrides.memory_share,
-        usd_per_gpu_hour=overrides.usd_per_gpu_hour,
-        measured=overrides.measured,
-        efficiency=overrides.efficiency,
-        engine_log=log,
-    )
-    if hardware.gpu is None:
-        for name in NEEDS_GPU:
-            if getattr(overrides, name) is not None:
-                option = name.replace("_", "-")
-                raise UsageError(f"--{option} needs a GPU; give --gpu NAME")
-    changes: dict[str, Any] = {}
-    if log is not None:
-        if overrides.block_size is not None:
-            hardware = replace(hardware, engine_log=replace(log, block_size=None))
-        has_option = overrides.capacity_blocks is not None or overrides.capacity_gib is not None
-        if overrides.engine_log is not None and log.has_size and not has_option:
-            changes["capacity"] = None
-    if hardware != HardwareFacts():
-        changes["hardware"] = hardware
-    return changes
-
-
-def _of_all_servers(deployment: Deployment, overrides: Overrides) -> dict[str, Any]:
-    """Return the tiers of several servers with the options' size in place of each pool's own."""
-    if overrides.engine is not None:
-        raise UsageError("--engine was given, but the deployment lists several servers")
-    if overrides.capacity_gib is not None:
-        raise UsageError(
-            "--capacity-gib was given, but the deployment lists several servers",
-            hint="give --capacity-blocks, or capacity_gib for each [[server]]",
-        )
-    changes: dict[str, Any] = {}
-    if overrides.block_size is not None:
-        changes["block_size"] = overrides.block_size
-    if overrides.capacity_blocks is not None:
-        changes["capacity_blocks"] = overrides.capacity_blocks
-    tiers = tuple(
-        replace(tier, **changes) if tier.tier.kind == "local-pool" else tier
-        for tier in deployment.tiers
-    )
-    return {"tiers": tiers}
 
 
 def _profile(name: str) -> EngineProfile:

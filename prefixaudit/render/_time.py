@@ -88,7 +88,7 @@ def _number(value: float) -> str:
 
 def _usd(span: tuple[float, float]) -> str:
     """Return an amount with the decimals that tell it from nothing."""
-    decimals = 2 if span[1] >= 1 or not span[1] else 4
+    decimals = 2 if span[1] >= 0.1 or not span[1] else 4
     lo, hi = (f"{value:,.{decimals}f}" for value in span)
     return lo if lo == hi else f"{lo}-{hi}"
 

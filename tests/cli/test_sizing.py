@@ -251,3 +251,45 @@ def test_sglang_joined_salt_and_extra_key_up_to_0_5_17(
     cli("analyze", log, "--engine", f"sglang@{version}", audit, "--per-request", tmp_path / "rows")
 
     assert [row["num_cached_tokens"] for row in rows_of(tmp_path / "rows")] == hits
+
+
+def test_trace_in_smaller_blocks_than_the_engines_is_doubted(cli: Runner, tmp_path: Path) -> None:
+    log = tmp_path / "trace.jsonl"
+    rows = [
+        {"timestamp": number, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2 + number]}
+        for number in range(3)
+    ]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    model = model_of(tmp_path / "model", HYBRID)
+
+    report = cli("analyze", log, "--engine", "vllm", "--model", model, "-f", "json").json
+
+    assert report["pool"]["block_size"] == 512
+    assert any("an engine hits less than shown" in note for note in report["notes"])
+
+
+def test_estimate_of_several_servers_is_that_of_all_their_pools(
+    cli: Runner, tmp_path: Path, log: Path
+) -> None:
+    model = MODEL_CONFIGS / "qwen3-8b"
+    file = tmp_path / "two.toml"
+    file.write_text(
+        f"""
+        [engine]
+        name = "vllm"
+        version = "0.33.0"
+        [model]
+        path = "{model}"
+        [hardware]
+        gpu = "h100-sxm"
+        [[server]]
+        name = "a"
+        [[server]]
+        name = "b"
+        """
+    )
+
+    pool = cli("analyze", log, "-d", file, "-f", "json").json["pool"]
+
+    assert pool["capacity_blocks"] == 2 * 22_617
+    assert pool["capacity_range_blocks"][0] == 2 * 22_617
