@@ -327,30 +327,9 @@ def _pooled(
 
     if whole:
         return replay(trace)
-    results = [replay(taken(trace, positions)) for positions in members]
+    results = [replay(trace.of_requests(positions)) for positions in members]
     curve = _sum_of_curves([result[0] for result in results])
     return curve, _merged(trace.num_requests, members, [result[1] for result in results])
-
-
-def taken(trace: BlockTrace, positions: Int64Array) -> BlockTrace:
-    """Return the trace of some requests; the tree stays whole."""
-    ids = trace.request_ids
-    return replace(
-        trace,
-        index=trace.index[positions],
-        node=trace.node[positions],
-        num_blocks=trace.num_blocks[positions],
-        num_prompt_tokens=trace.num_prompt_tokens[positions],
-        num_generated_tokens=trace.num_generated_tokens[positions],
-        num_output_tokens=trace.num_output_tokens[positions],
-        arrival_s=trace.arrival_s[positions],
-        identity=trace.identity[positions],
-        session=trace.session[positions],
-        reads_cache=trace.reads_cache[positions],
-        request_ids=tuple(ids[position] for position in positions.tolist()),
-        partial_ids=trace.partial_ids[positions],
-        has_partial_id=trace.has_partial_id[positions],
-    )
 
 
 def _sum_of_curves(curves: Sequence[HitCurve]) -> HitCurve:

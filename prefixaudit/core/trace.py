@@ -8,7 +8,7 @@ media, and nothing else. The identity fields of a request select a namespace (se
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -91,6 +91,25 @@ class BlockTrace:
     @property
     def num_distinct_blocks(self) -> int:
         return len(self.tree.labels)
+
+    def of_requests(self, positions: Int64Array) -> BlockTrace:
+        """Return a trace of the requests at `positions`, in that order; the tree stays as it is."""
+        return replace(
+            self,
+            index=self.index[positions],
+            node=self.node[positions],
+            num_blocks=self.num_blocks[positions],
+            num_prompt_tokens=self.num_prompt_tokens[positions],
+            num_generated_tokens=self.num_generated_tokens[positions],
+            num_output_tokens=self.num_output_tokens[positions],
+            arrival_s=self.arrival_s[positions],
+            identity=self.identity[positions],
+            session=self.session[positions],
+            reads_cache=self.reads_cache[positions],
+            request_ids=tuple(self.request_ids[position] for position in positions.tolist()),
+            partial_ids=self.partial_ids[positions],
+            has_partial_id=self.has_partial_id[positions],
+        )
 
     def namespaces(self, fields: tuple[str, ...]) -> Int32Array:
         """Number requests (int32): equal numbers are equal values of the identity `fields`."""

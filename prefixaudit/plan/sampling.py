@@ -94,7 +94,7 @@ def sample_of(
     keys = np.where(root >= 0, _label_keys(trace, root), np.arange(trace.num_requests) + (1 << 40))
     drawn = _draw(keys.astype(np.uint64), seed) < share
     positions = np.flatnonzero(drawn)
-    part = taken(trace, positions)
+    part = trace.of_requests(positions)
     common = int(tree.num_blocks[is_common].sum())
     in_part = _touched(part)
     is_own = ~is_common
@@ -110,26 +110,6 @@ def sample_of(
         endless_hit_rate=_endless_hit_rate(trace, namespaces, min_recomputed_tokens),
         num_common_blocks=common,
         block_share=drawn_blocks / all_blocks if all_blocks else 1.0,
-    )
-
-
-def taken(trace: BlockTrace, positions: Int64Array) -> BlockTrace:
-    """Return the requests at `positions` (ascending) as a trace; the tree stays as it is."""
-    return replace(
-        trace,
-        index=trace.index[positions],
-        node=trace.node[positions],
-        num_blocks=trace.num_blocks[positions],
-        num_prompt_tokens=trace.num_prompt_tokens[positions],
-        num_generated_tokens=trace.num_generated_tokens[positions],
-        num_output_tokens=trace.num_output_tokens[positions],
-        arrival_s=trace.arrival_s[positions],
-        identity=trace.identity[positions],
-        session=trace.session[positions],
-        reads_cache=trace.reads_cache[positions],
-        request_ids=tuple(trace.request_ids[place] for place in positions.tolist()),
-        partial_ids=trace.partial_ids[positions],
-        has_partial_id=trace.has_partial_id[positions],
     )
 
 
@@ -154,7 +134,7 @@ def sampled_rates(
     present = np.unique(sample.roots)
     for group in present.tolist():
         kept = np.flatnonzero(sample.roots != group)
-        part = taken(trace, kept)
+        part = trace.of_requests(kept)
         share = sample.block_share * _own_blocks(part, sample) / num_drawn if num_drawn else 1.0
         rates.append(
             _rates(part, namespaces[kept], sample, capacities_blocks, min_recomputed_tokens, share)

@@ -20,7 +20,6 @@ from prefixaudit.plan.policies import POLICY_TITLES, hits_by_policy
 from prefixaudit.plan.recommend import MOST_REPLICAS
 from prefixaudit.plan.report import BreakEven, Option, Sweep, TimedFigures
 from prefixaudit.plan.routing import NEEDS_TIME, replicas_of, requests_of
-from prefixaudit.plan.sampling import taken
 from prefixaudit.plan.serving import Server, alone, percentile, tier_seconds
 from prefixaudit.pool.eviction import POLICIES
 from prefixaudit.pool.vllm.timed import Replicas, StepSeconds, Tiers
@@ -372,7 +371,7 @@ class Sweeper:
             return cached
         for positions in requests_of(replicas.replica_of, replicas.num_replicas):
             if len(positions):
-                part = taken(basis.own, positions)
+                part = basis.own.of_requests(positions)
                 cached[positions] = basis.cached_tokens(self.capacity_blocks, part)
         return cached
 

@@ -10,7 +10,6 @@ import pytest
 from prefixaudit.core.trace import BlockTrace
 from prefixaudit.errors import UsageError
 from prefixaudit.plan.routing import replicas_of, requests_of
-from prefixaudit.plan.sampling import taken
 from prefixaudit.pool.lru import hits_at
 from tests.plan.mooncake import DATA, read_trace
 from tests.pool.traces import make_trace
@@ -22,7 +21,7 @@ def hit_rate(trace: BlockTrace, replica_of: np.ndarray, number: int) -> float:
     hits = 0
     for positions in requests_of(replica_of, number):
         if len(positions):
-            part = taken(trace, positions)
+            part = trace.of_requests(positions)
             nobody = np.zeros(len(positions), np.int32)
             hits += int(hits_at(part, nobody, [None], min_recomputed_tokens=1)[0].sum())
     return hits * trace.block_size / int(trace.num_prompt_tokens.sum())
