@@ -263,12 +263,14 @@ def _replayed(request: Request, deployment: Deployment) -> Prompt:
 
 
 def _from_log(source: Source, deployment: Deployment) -> Prompt:
-    from prefixaudit.logs import ReadOptions, read_logs
+    from prefixaudit.analysis import AnalysisOptions
+    from prefixaudit.logs import read_logs
 
     assert source.log is not None
     if source.request is None:
         raise UsageError("a log needs --request ID (or its line) to name the record")
-    for item in read_logs([source.log], ReadOptions(log_format=source.log_format)):
+    options = AnalysisOptions(log_format=source.log_format).read_options(deployment)
+    for item in read_logs([source.log], options):
         is_line = source.request == str(item.source.line)
         if isinstance(item, Skipped):
             if is_line:

@@ -70,9 +70,11 @@ class _Text:
         facts = self.report.reported
         if facts is None:
             return
-        lines = reported_lines(facts)
+        head, *lines = reported_lines(facts)
+        if not lines:
+            return
         yield ""
-        yield f"{self.style.bold('REPORTED')}  {next(lines)[1]}"
+        yield f"{self.style.bold('REPORTED')}  {head[1]}"
         for indent, line in lines:
             yield from self.style.wrapped(line, indent=indent)
 

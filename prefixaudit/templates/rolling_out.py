@@ -25,7 +25,7 @@ from prefixaudit.core.template import LogChange, RollOut, SteadyState
 from prefixaudit.core.trace import BlockTrace, Int64Array
 from prefixaudit.deployment import Deployment
 from prefixaudit.errors import UsageError
-from prefixaudit.logs import ReadOptions, read_logs
+from prefixaudit.logs import read_logs
 from prefixaudit.printable import printable
 from prefixaudit.prompts import Replayer
 from prefixaudit.templates.probing import TemplateSource, common_ids, common_prefix
@@ -181,13 +181,7 @@ def compare_on_log(
     )
     both = _Both(old, new, replayer)
     builder: TraceBuilder | None = None
-    stream = read_logs(
-        log_paths,
-        ReadOptions(
-            log_format=options.analysis.log_format,
-            trace_block_size=options.analysis.trace_block_size,
-        ),
-    )
+    stream = read_logs(log_paths, options.analysis.read_options(deployment))
     num_unread = num_tokens = num_rows = 0
     for item in stream:
         if isinstance(item, Skipped):
