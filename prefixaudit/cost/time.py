@@ -151,8 +151,12 @@ class TimeModel:
         small = np.minimum(tokens / _BAND[0][0], 1.0)
         at = np.log(np.maximum(tokens, 1.0))
         factor = self._band_factor
-        low = np.interp(at, places, [point[1] for point in _BAND]) * small * factor
-        high = np.interp(at, places, [point[2] for point in _BAND]) * small * factor
+        # A power law between the points: more tokens then never take less time.
+        low, high = (
+            np.exp(np.interp(at, places, np.log([point[side] for point in _BAND])))
+            for side in (1, 2)
+        )
+        low, high = low * small * factor, high * small * factor
         return low, high
 
     @property

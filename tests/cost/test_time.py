@@ -36,7 +36,7 @@ def test_floor_is_shared_by_ranks() -> None:
     [
         (64, (0.05, 0.175)),
         (128, (0.10, 0.35)),
-        (256, (0.20, 0.525)),  # half way from 128 to 512 in log(tokens)
+        (256, (0.03**0.5, 0.245**0.5)),  # half way from 128 to 512: the geometric means
         (512, (0.30, 0.70)),
         (2048, (0.40, 0.75)),
         (100_000, (0.40, 0.75)),
@@ -46,6 +46,15 @@ def test_bands_go_by_new_tokens(tokens: int, band: tuple[float, float]) -> None:
     lo, hi = model().efficiency_band(tokens)
 
     assert (float(lo), float(hi)) == pytest.approx(band)
+
+
+def test_more_new_tokens_never_take_less_time() -> None:
+    new = np.arange(16, 4097)
+
+    seconds = model("qwen3-32b", ranks=2).prefill_s(new, np.zeros_like(new))
+
+    assert (np.diff(seconds.lo) >= 0).all()
+    assert (np.diff(seconds.hi) >= 0).all()
 
 
 def test_experts_reach_half_and_fp8_seven_tenths() -> None:
