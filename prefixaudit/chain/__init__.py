@@ -10,21 +10,14 @@ recipes       the chains of engines, byte for byte, one file a recipe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from prefixaudit.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from prefixaudit.chain.builder import TraceBuilder as TraceBuilder
     from prefixaudit.chain.canonical import canonical_chain as canonical_chain
 
-_HOMES = {"TraceBuilder": "builder", "canonical_chain": "canonical"}
-
 __all__ = ["TraceBuilder", "canonical_chain"]
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: the builder needs numba, `--help` does not."""
-    import importlib
-
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazy_names(__name__, {"TraceBuilder": "builder", "canonical_chain": "canonical"})

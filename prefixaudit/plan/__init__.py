@@ -11,22 +11,17 @@ formats    one file an output format
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from prefixaudit.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from prefixaudit.plan.options import PlanOptions as PlanOptions
     from prefixaudit.plan.planner import plan as plan
     from prefixaudit.plan.report import PlanReport as PlanReport
 
-_HOMES = {"PlanOptions": "options", "PlanReport": "report", "plan": "planner"}
-
 __all__ = ["PlanOptions", "PlanReport", "plan"]
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: planning needs numba, `--help` does not."""
-    import importlib
-
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazy_names(
+    __name__, {"PlanOptions": "options", "PlanReport": "report", "plan": "planner"}
+)

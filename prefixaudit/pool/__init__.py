@@ -13,7 +13,9 @@ explicit_engine  the pool of an engine profile at chosen capacities
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from prefixaudit.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from prefixaudit.pool.curves import find_knee as find_knee
@@ -24,17 +26,6 @@ if TYPE_CHECKING:
     from prefixaudit.pool.lru import replay_lru as replay_lru
     from prefixaudit.pool.rates import hit_rates as hit_rates
     from prefixaudit.pool.resolution import finer_block_hits as finer_block_hits
-
-_HOMES = {
-    "describe_pool": "explicit_engine",
-    "find_knee": "curves",
-    "finer_block_hits": "resolution",
-    "hit_rates": "rates",
-    "hits_at": "lru",
-    "informative_capacities": "curves",
-    "replay_lru": "lru",
-    "simulate_engine": "explicit_engine",
-}
 
 __all__ = [
     "describe_pool",
@@ -47,11 +38,16 @@ __all__ = [
     "simulate_engine",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: replay needs numba, `--help` does not."""
-    import importlib
-
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "describe_pool": "explicit_engine",
+        "find_knee": "curves",
+        "finer_block_hits": "resolution",
+        "hit_rates": "rates",
+        "hits_at": "lru",
+        "informative_capacities": "curves",
+        "replay_lru": "lru",
+        "simulate_engine": "explicit_engine",
+    },
+)
