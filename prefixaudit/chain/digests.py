@@ -16,6 +16,7 @@ import numpy as np
 import xxhash
 
 from prefixaudit.chain.canonical import DIGEST_BYTES, extend_chain, root_digest
+from prefixaudit.core.prefixes import common_length
 from prefixaudit.core.prompt import MediaSpan
 from prefixaudit.core.request import TokenArray
 
@@ -39,20 +40,6 @@ def _milestones(num_blocks: int) -> Iterator[int]:
     while milestone <= num_blocks:
         yield milestone
         milestone += max(1, milestone // 4)
-
-
-def _common_length(first: TokenArray, second: TokenArray) -> int:
-    """Return the number of leading tokens that two prompts share."""
-    length = min(len(first), len(second))
-    begin = 0
-    # In pieces, so that prompts that part early are not read to their ends.
-    for piece in (1024, length):
-        end = min(length, begin + piece)
-        differs = first[begin:end] != second[begin:end]
-        if differs.any():
-            return begin + int(differs.argmax())
-        begin = end
-    return length
 
 
 def _first_difference(first: Media, second: Media) -> int | None:
@@ -126,7 +113,7 @@ class DigestMemory:
 
     def _shared(self, earlier: _Remembered, token_ids: TokenArray, media: Media) -> bytes:
         """Return the digests that a prompt shares with an earlier one."""
-        length = _common_length(earlier.token_ids, token_ids)
+        length = common_length(earlier.token_ids, token_ids)
         if media or earlier.media:
             parted = _first_difference(earlier.media, media)
             length = length if parted is None else min(length, max(0, parted))

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from prefixaudit.core.prefixes import common_length
 from prefixaudit.core.request import TokenArray
 
 _NOTHING: Final = np.empty(0, dtype=np.uint32)
@@ -40,21 +41,6 @@ class Inserted:
     num_shared: int
     partner: int
     node: Node
-
-
-def common_length(first: TokenArray, second: TokenArray) -> int:
-    """Return the number of leading tokens that two arrays share."""
-    length = min(len(first), len(second))
-    begin = 0
-    for piece in (256, 4096, length):
-        end = min(length, begin + piece)
-        differs = first[begin:end] != second[begin:end]
-        if differs.any():
-            return begin + int(differs.argmax())
-        begin = end
-        if begin == length:
-            break
-    return length
 
 
 class PrefixTree:

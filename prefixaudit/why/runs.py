@@ -7,9 +7,10 @@ from typing import Final
 
 import numpy as np
 
+from prefixaudit.core.prefixes import common_length
 from prefixaudit.core.request import MediaSpan, Request, TokenArray
 from prefixaudit.why.chunks import Chunks
-from prefixaudit.why.prefix_tree import Node, PrefixTree, common_length
+from prefixaudit.why.prefix_tree import Node, PrefixTree
 
 # Runs shorter than this are common phrases, not a prompt that is rendered again.
 _SHORTEST_RUN: Final = 8

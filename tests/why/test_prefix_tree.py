@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prefixaudit.core.prefixes import common_length
 from prefixaudit.core.request import TokenArray
-from prefixaudit.why.prefix_tree import PrefixTree, common_length
+from prefixaudit.why.prefix_tree import PrefixTree
 
 PROMPTS = st.lists(
     st.lists(st.integers(0, 2), max_size=12).map(lambda ids: np.array(ids, dtype=np.uint32)),
