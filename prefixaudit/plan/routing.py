@@ -21,6 +21,7 @@ import numpy as np
 
 from prefixaudit.core.trace import BlockTrace, Int64Array
 from prefixaudit.errors import UsageError, unknown_name
+from prefixaudit.plan.mixing import mixed
 from prefixaudit.pool.vllm.timed import Replicas
 
 ROUTINGS: Final = ("round-robin", "random", "session", "consistent-hash", "dynamo", "llm-d")
@@ -93,23 +94,11 @@ def _by_first_blocks(trace: BlockTrace, num_replicas: int, first_blocks: int) ->
     has = node >= 0
     block = tree.first_block[node[has]] + wanted[has] - 1 - tree.depth_blocks[node[has]]
     labels = tree.labels[block]
-    key[has] = _mixed(labels[:, 0] ^ _mixed(labels[:, 1]))
+    key[has] = mixed(labels[:, 0] ^ mixed(labels[:, 1]))
     scores = np.stack(
-        [
-            _mixed(key ^ _mixed(np.full(1, replica + 1, np.uint64)))
-            for replica in range(num_replicas)
-        ]
+        [mixed(key ^ mixed(np.full(1, replica + 1, np.uint64))) for replica in range(num_replicas)]
     )
     return np.asarray(scores.argmax(axis=0), dtype=np.int64)
-
-
-def _mixed(values: np.ndarray) -> np.ndarray:
-    """Return well-spread 64-bit values (the finalizer of SplitMix64)."""
-    with np.errstate(over="ignore"):
-        mixed = values + np.uint64(0x9E3779B97F4A7C15)
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return np.asarray(mixed ^ (mixed >> np.uint64(31)))
 
 
 def requests_of(replica_of: Int64Array, num_replicas: int) -> Sequence[Int64Array]:

@@ -29,7 +29,7 @@ from prefixaudit.core.trace import BlockTrace, Float64Array, Int32Array, Int64Ar
 from prefixaudit.errors import UsageError
 from prefixaudit.plan import kernels
 from prefixaudit.plan.contents import passes
-from prefixaudit.plan.routing import _mixed
+from prefixaudit.plan.mixing import mixed
 from prefixaudit.pool.lru import prepare, replay_lru
 
 _COMMON_SHARE: Final = 0.05
@@ -226,10 +226,10 @@ def _label_keys(trace: BlockTrace, root: Int64Array) -> NDArray[np.uint64]:
     if not len(trace.tree.labels):
         return np.zeros(len(root), dtype=np.uint64)
     labels = trace.tree.labels[trace.tree.first_block[np.maximum(root, 0)]]
-    return _mixed(labels[:, 0].astype(np.uint64) ^ _mixed(labels[:, 1].astype(np.uint64)))
+    return mixed(labels[:, 0].astype(np.uint64) ^ mixed(labels[:, 1].astype(np.uint64)))
 
 
 def _draw(keys: NDArray[np.uint64], seed: int) -> Float64Array:
     """Return a number in 0..1 for each key, the same for equal keys."""
-    mixed = _mixed(keys ^ _mixed(np.full(1, seed, dtype=np.uint64)))
-    return (mixed >> np.uint64(11)).astype(np.float64) / float(1 << 53)
+    spread = mixed(keys ^ mixed(np.full(1, seed, dtype=np.uint64)))
+    return (spread >> np.uint64(11)).astype(np.float64) / float(1 << 53)
