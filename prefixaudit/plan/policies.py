@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
@@ -23,8 +23,6 @@ from prefixaudit.errors import UsageError, unknown_name
 from prefixaudit.plan import policy_kernels
 from prefixaudit.pool.lru import lookup_limits, prepare
 from prefixaudit.pool.separate import split_nodes
-
-PolicyName: TypeAlias = Literal["lru", "fifo", "lfu", "slru", "belady"]
 
 POLICY_TITLES: Final[dict[str, str]] = {
     "lru": "least recently used",

@@ -105,15 +105,6 @@ def clock_at(text: str, place: int) -> tuple[int, int, float] | None:
     return None
 
 
-def first_clock(text: str) -> tuple[int, int] | None:
-    """Return where the first date or time of a text begins and ends."""
-    starts = [match.start() for pattern, _ in _TIMES if (match := pattern.search(text))]
-    if not starts:
-        return None
-    found = clock_at(text, min(starts))
-    return None if found is None else found[:2]
-
-
 def word_at(text: str, place: int, characters: re.Pattern[str]) -> str:
     """Return the run of such characters around `place`, at most 256 on each side."""
     start = place
