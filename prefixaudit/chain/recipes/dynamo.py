@@ -1,7 +1,7 @@
 """Dynamo's router hashes: XXH3-64 over a block's tokens, and the sequence hash over blocks.
 
 Only the router's index uses them, no KV is named by them. A block's own hash has no parent; the
-sequence hash chains them. (ENGINES: routers. Verified on ai-dynamo-runtime 1.6.1.)
+sequence hash chains them. Verified on ai-dynamo-runtime 1.6.1.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """llm-d's index keys: FNV-1a-64 over canonical CBOR of [parent, tokens, extra].
 
 They only route: a collision sends a request to a replica without its blocks. FNV-1a has no
-maintained library; it is the loop below. (ENGINES: routers. The root case equals the value that
-the project's own end-to-end test publishes.)
+maintained library; it is the loop below. The root equals the value that llm-d's own end-to-end test
+publishes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from prefixaudit.chain.recipes._recipe import (
     HashedChain,
     full_block_ends,
 )
-from prefixaudit.chain.recipes.vllm import canonical_cbor
+from prefixaudit.chain.recipes._vllm_hash import canonical_cbor
 from prefixaudit.core.engine import HashFacts
 from prefixaudit.errors import UsageError
 

@@ -1,7 +1,7 @@
 """LMCache's chunk hashes inside a vLLM process: F((prefix, tokens, ())), folded to 8 bytes.
 
 F is vLLM's function of that name, or Python's hash() where vLLM has none; the first prefix is
-vLLM's root, folded too. (ENGINES: LMCache; lmcache.toml has the forms by release.)
+vLLM's root, folded too. `engines/lmcache.toml` has the forms by release.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from prefixaudit.chain.recipes._lmcache import substituted
-from prefixaudit.chain.recipes._python_hash import hash_of_text
 from prefixaudit.chain.recipes._recipe import (
     ChainedBlock,
     ChainOptions,
@@ -20,7 +19,7 @@ from prefixaudit.chain.recipes._recipe import (
     form,
     random_root,
 )
-from prefixaudit.chain.recipes.vllm import FIXED_SEED, hash_function
+from prefixaudit.chain.recipes._vllm_hash import drawn_root, hash_function
 from prefixaudit.core.engine import HashFacts
 from prefixaudit.errors import UsageError
 
@@ -41,16 +40,8 @@ def _root(facts: HashFacts, options: ChainOptions) -> int | None:
     if form(facts, "root", ("zero", "host")) == "zero":
         return 0
     algorithm = chosen_algorithm(facts, options)
-    if algorithm == "builtin":
-        if options.seed is None or options.seed == "random":
-            return None
-        return hash_of_text(options.seed, options.seed, options.python)
-    seed = options.seed
-    if seed is None:
-        if facts.unset_seed != "fixed-unless-xxhash" or algorithm.startswith("xxhash"):
-            return None
-        seed = FIXED_SEED
-    return _folded(hash_function(algorithm, _hash_form(facts), options)(seed))
+    root = drawn_root(facts, options, algorithm, _hash_form(facts))
+    return None if root is None else _folded(root)
 
 
 def _hash_form(facts: HashFacts) -> str:

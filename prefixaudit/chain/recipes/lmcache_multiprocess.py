@@ -1,8 +1,8 @@
 """LMCache's chunk hashes in its server: BLAKE3(prefix || tokens as big-endian u32).
 
 The first prefix is the hash of the chunk (0,) under prefix 0. With another algorithm F is vLLM's
-function of that name over (prefix, tokens, None), and the first prefix vLLM's root. (ENGINES:
-LMCache; lmcache.toml has the forms by release.)
+function of that name over (prefix, tokens, None), and the first prefix vLLM's root.
+`engines/lmcache.toml` has the forms by release.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Final
 import blake3
 
 from prefixaudit.chain.recipes._lmcache import substituted
-from prefixaudit.chain.recipes._python_hash import hash_of_text
 from prefixaudit.chain.recipes._recipe import (
     ChainedBlock,
     ChainOptions,
@@ -25,7 +24,7 @@ from prefixaudit.chain.recipes._recipe import (
     full_block_ends,
     random_root,
 )
-from prefixaudit.chain.recipes.vllm import FIXED_SEED, hash_function
+from prefixaudit.chain.recipes._vllm_hash import drawn_root, hash_function
 from prefixaudit.core.engine import HashFacts
 from prefixaudit.errors import UsageError
 
@@ -51,16 +50,7 @@ def _root(facts: HashFacts, options: ChainOptions) -> bytes | int | None:
             raise UsageError("the root is not written as expected") from None
     if algorithm == "blake3":
         return blake3_chunk(_FIRST_PREFIX, _FIRST_TOKENS)
-    if algorithm == "builtin":
-        if options.seed is None or options.seed == "random":
-            return None
-        return hash_of_text(options.seed, options.seed, options.python)
-    seed = options.seed
-    if seed is None:
-        if facts.unset_seed != "fixed-unless-xxhash" or algorithm.startswith("xxhash"):
-            return None
-        seed = FIXED_SEED
-    return hash_function(algorithm, form(facts, "hash", ("integer", "digest")), options)(seed)
+    return drawn_root(facts, options, algorithm, form(facts, "hash", ("integer", "digest")))
 
 
 def _hash_blocks(

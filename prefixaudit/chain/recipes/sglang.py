@@ -1,8 +1,8 @@
 """SGLang's page hashes, byte for byte: SHA256(parent digest || tokens as little-endian u32).
 
 They name pages in the HiCache tiers and in events; the tree in the process compares tokens, not
-hashes. With an EAGLE-like drafter a page holds pairs of neighbouring tokens. (ENGINES: SGLang, page
-hash; sglang.toml has the forms by release.)
+hashes. With an EAGLE-like drafter a page holds pairs of neighbouring tokens. `engines/sglang.toml`
+has the forms by release.
 """
 
 from __future__ import annotations

@@ -1,100 +1,42 @@
 """vLLM's block hashes, byte for byte: F((parent, tokens, extra keys or None)).
 
-F serialises with pickle protocol 5 or canonical CBOR and hashes with SHA-256 or XXH3-128; before
-0.10.2 hashes were integers. Pickle writes an object that it meets twice once, and refers to it: so
-the tag of a kind of key is one object here, as in the engine, and every text of a request is one of
-its own, even where two are equal. (ENGINES: vLLM, bytes that are hashed; vllm.toml has the forms by
-release.) Pickle is only ever written here, never read.
+F is in `_vllm_hash.py`. Pickle writes an object that it meets twice once, and refers to it: so the
+tag of a kind of key is one object here, as in the engine, and every text of a request is one of its
+own, even where two are equal. `engines/vllm.toml` has the forms by release.
 """
 
 from __future__ import annotations
 
 import hashlib
-import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-import cbor2
-import xxhash
-
-from prefixaudit.chain.recipes._python_hash import Hashed, hash_of_none, hash_of_text
+from prefixaudit.chain.recipes._python_hash import hash_of_text
 from prefixaudit.chain.recipes._recipe import (
     ChainedBlock,
     ChainOptions,
     ChainRecipe,
     HashedChain,
-    ProcessLocalHashError,
     chosen_algorithm,
     form,
     full_block_ends,
     overlapping,
     random_root,
 )
+from prefixaudit.chain.recipes._vllm_hash import hash_function, pickle_bytes, seed_of
 from prefixaudit.core.engine import HashFacts
 from prefixaudit.core.prompt import MediaSpan
 from prefixaudit.errors import UsageError
 
 Hash: TypeAlias = bytes | int | None
 
-_PICKLE_PROTOCOL: Final = 5
-FIXED_SEED: Final = "vllm-none-hash"
 _LOW_64_BITS: Final = 2**64 - 1
 # One object each, as the engine's constants are.
 _LORA_TAG: Final = "lora"
 _MEDIA_TAG: Final = "mm"
 _SALT_TAG: Final = "cache_salt"
 _EMBEDS_TAG: Final = "prompt_embeds"
-
-
-def pickle_bytes(value: object) -> bytes:
-    """Return `value` as the engine pickles it."""
-    return pickle.dumps(value, protocol=_PICKLE_PROTOCOL)
-
-
-def canonical_cbor(value: object) -> bytes:
-    """Return `value` as canonical CBOR."""
-    return bytes(cbor2.dumps(value, canonical=True))
-
-
-def _digest(algorithm: str) -> Callable[[object], bytes]:
-    """Return the function from a value to its digest (bytes)."""
-    serialise = canonical_cbor if "_cbor" in algorithm else pickle_bytes
-    if algorithm.startswith("xxhash"):
-        xxh3: Callable[[bytes], bytes] = xxhash.xxh3_128_digest
-        return lambda value: xxh3(serialise(value))
-    return lambda value: hashlib.sha256(serialise(value)).digest()
-
-
-def hash_function(
-    algorithm: str, hash_form: str, options: ChainOptions
-) -> Callable[[object], bytes | int]:
-    """Return F for an algorithm; `hash_form` says whether hashes are "integer" or "digest"."""
-    if algorithm == "builtin":
-        return lambda value: hash(_with_known_hashes(value, options))
-    digest = _digest(algorithm)
-    if hash_form == "digest":
-        return digest
-    if algorithm.endswith("_64bit"):
-        return lambda value: int.from_bytes(digest(value)[-8:], "big")
-    return lambda value: int.from_bytes(digest(value), "big")
-
-
-def _with_known_hashes(value: object, options: ChainOptions) -> object:
-    """Replace text and None by stand-ins with the hash they have in the engine's process."""
-    if isinstance(value, tuple):
-        return tuple(
-            item if isinstance(item, int) else _with_known_hashes(item, options) for item in value
-        )
-    if value is None:
-        return Hashed(hash_of_none(options.python))
-    if isinstance(value, str):
-        if options.seed is None:
-            raise ProcessLocalHashError(
-                "the key holds text, whose hash differs by process without a seed"
-            )
-        return Hashed(hash_of_text(value, options.seed, options.python))
-    return value
 
 
 def _root_value(facts: HashFacts, options: ChainOptions) -> tuple[bool, Hash]:
@@ -112,10 +54,9 @@ def _root_value(facts: HashFacts, options: ChainOptions) -> tuple[bool, Hash]:
     if kind == "text-none":
         fixed = seed is not None and seed != "random"
         return fixed, hash_of_text("None", seed or "", options.python) if fixed else None
+    seed = seed_of(facts, options, algorithm)
     if seed is None:
-        if facts.unset_seed != "fixed-unless-xxhash" or algorithm.startswith("xxhash"):
-            return False, None
-        seed = FIXED_SEED
+        return False, None
     if kind == "pickled-seed":
         return True, _pickled_integer(seed)
     if algorithm == "builtin" and seed == "random":
