@@ -39,7 +39,7 @@ def test_list_names_every_engine() -> None:
 @pytest.mark.parametrize(
     ("version", "key_fields"),
     [
-        # ENGINES.md 1.2, line by line.
+        # From vLLM's own sources, release by release.
         ("0.6.6.post1", ()),
         ("0.8.5", ("lora_name",)),
         ("0.9.0", ("lora_name", "cache_salt")),

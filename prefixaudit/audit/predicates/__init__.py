@@ -2,8 +2,8 @@
 
 A predicate gets an AuditSubject and the rule's `params`, and yields an Observation for each subject
 that it has something to say of: `found`, or `inconclusive` with the field that isn't known. It
-says nothing of what is all right. Predicates know `core` and each other's helpers in `_*.py` only;
-a predicate that raises ends the run with the rule's name.
+says nothing of what is all right. Predicates don't know each other: what several need is in `_*.py`
+here or in `audit` itself. A predicate that raises ends the run with the rule's name.
 """
 
 from __future__ import annotations
