@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +11,8 @@ import numpy as np
 import prefixaudit
 from prefixaudit.analysis import figures
 from prefixaudit.analysis.gathering import Compared, Gathered
-from prefixaudit.analysis.notes import notes_for
+from prefixaudit.analysis.log_facts import log_facts_of
+from prefixaudit.analysis.notes import notes_for, notes_of_facts
 from prefixaudit.analysis.parts import (
     GeneratedSetting,
     engine_name,
@@ -117,6 +119,13 @@ def full_report(
             by_ids=gathered.trace_blocks,
         )
 
+    ids = trace_ids(gathered, trace, simulated.endless_rates, deployment, fields, min_recomputed)
+    facts = log_facts_of(
+        gathered,
+        trace,
+        trace_ids=ids,
+        num_cached_tokens=simulated.lookups.num_cached_tokens,
+    )
     reported_facts = reported_of(
         gathered,
         deployment,
@@ -134,7 +143,7 @@ def full_report(
     return Report(
         version=prefixaudit.__version__,
         deployment_path=None if deployment.path is None else str(deployment.path),
-        log=log_facts(gathered, trace),
+        log=replace(log_facts(gathered, trace), facts=facts),
         model=model_facts(deployment, kv_bytes, trace),
         pool=PoolSetting(
             engine=engine_name(deployment),
@@ -156,9 +165,7 @@ def full_report(
         prefill_flops=prefill,
         this_pool=hits(simulated.rates, simulated.lookups),
         endless_pool=hits(simulated.endless_rates, simulated.endless_lookups),
-        trace_ids=trace_ids(
-            gathered, trace, simulated.endless_rates, deployment, fields, min_recomputed
-        ),
+        trace_ids=ids,
         hit_length=figures.hit_lengths(simulated.lookups.num_cached_tokens, trace.block_size),
         curve=figures.curve_points(
             simulated.curve,
@@ -183,6 +190,7 @@ def full_report(
         replay_notes=gathered.replay.notes,
         notes=(
             *notes_for(gathered, trace, deployment, setting, fields, simulated),
+            *notes_of_facts(facts),
             *size.notes,
         ),
         rows=request_rows(gathered, trace, simulated.lookups, per_request, saved_per_request),
@@ -271,10 +279,11 @@ def empty_report(
     kv_bytes = kv_bytes_per_token(deployment)
     engine = deployment.engine
     rows = gathered.rows
+    facts = log_facts_of(gathered)
     return Report(
         version=prefixaudit.__version__,
         deployment_path=None if deployment.path is None else str(deployment.path),
-        log=log_facts(gathered, None),
+        log=replace(log_facts(gathered, None), facts=facts),
         model=model_facts(deployment, kv_bytes, None),
         pool=PoolSetting(
             engine=engine_name(deployment),
@@ -300,7 +309,7 @@ def empty_report(
         generated=generated_facts(gathered, None, setting),
         unknown_fields=(),
         replay_notes=gathered.replay.notes,
-        notes=(),
+        notes=tuple(notes_of_facts(facts)),
         rows=RequestRows(
             paths=tuple(rows.paths),
             path=np.array(rows.path, dtype=np.int32),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,7 +25,7 @@ from prefixaudit.core.trace import BlockTrace
 from prefixaudit.core.unknown import UNKNOWN
 from prefixaudit.deployment import Deployment
 from prefixaudit.errors import IncompleteError
-from prefixaudit.logs import LogStream
+from prefixaudit.logs import LogStream, Repair
 from prefixaudit.prompts import Replayer, ReplayRun, ReplayStatistics
 
 if TYPE_CHECKING:
@@ -127,6 +127,9 @@ class Gathered:
     usage: UsageColumns | None = None
     readings: tuple[EngineReading, ...] = ()
     log_notes: tuple[str, ...] = ()
+    repairs: tuple[Repair, ...] = ()
+    num_marked: Mapping[str, int] = field(default_factory=dict)
+    marks: tuple[Repair, ...] = ()
 
 
 class _Remembered:
@@ -259,7 +262,12 @@ def gather(
     progress.stage("building the block tree")
     return Gathered(
         files=tuple(
-            ReadFile(path=file.path, format=file.format_name or "empty", num_bytes=file.num_bytes)
+            ReadFile(
+                path=file.path,
+                format=file.format_name or "empty",
+                num_bytes=file.num_bytes,
+                encoding=file.encoding,
+            )
             for file in stream.files
         ),
         num_records=stream.num_records,
@@ -281,6 +289,9 @@ def gather(
         forks=forks,
         usage=usage_rows.columns(),
         readings=stream.readings,
+        repairs=stream.repairs,
+        num_marked=stream.num_marked,
+        marks=stream.marks,
         log_notes=tuple(dict.fromkeys(note for file in stream.files for note in file.notes)),
     )
 

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
 from prefixaudit.analysis.gathering import Gathered
 from prefixaudit.analysis.simulating import Simulated
+from prefixaudit.core.log_fact import LogFact, LogFactKind
 from prefixaudit.core.trace import BlockTrace
 from prefixaudit.deployment import Deployment
+
+# What a text report says elsewhere: beside skipped records, hit rates, and where tokens go.
+_SAID_ELSEWHERE: Final[frozenset[LogFactKind]] = frozenset(
+    {"log-damaged", "log-incomplete-tail", "log-truncated-prompt", "log-no-prompt",
+     "trace-resolution", "block-rounding"}
+)  # fmt: skip
+
+
+def notes_of_facts(facts: Iterable[LogFact]) -> Iterator[str]:
+    """Yield what is to be known of the log itself."""
+    for fact in facts:
+        if fact.kind in _SAID_ELSEWHERE:
+            continue
+        places = f"{', '.join(fact.sources[:3])}{' …' * (len(fact.sources) > 3)}: "
+        yield f"{places if fact.sources else ''}{fact.about} ({fact.num:,} in all)"
 
 
 def notes_for(
@@ -130,8 +147,6 @@ def _about_reading(gathered: Gathered, deployment: Deployment) -> Iterator[str]:
             "their content (else of their address or id), never tokenized as text"
         )
     yield from gathered.log_notes
-    for kind, count in gathered.num_repaired.items():
-        yield f"damage that cost no record: {count:,} {kind}"
     ignored = [path for path in gathered.ignored_files if not _is_deployment(path, deployment)]
     if ignored:
         names = ", ".join(ignored[:3])

@@ -34,6 +34,7 @@ class UsageRows:
         self._server = array("q")
         self._servers: dict[str, int] = {}
         self._is_approximate = array("b")
+        self._counted_outside = array("b")
 
     def add(
         self, request: Request, index: int, position: int, *, is_approximate: bool = False
@@ -41,6 +42,7 @@ class UsageRows:
         """Note a request's usage; `position` is its place in the trace, -1: it has none."""
         self._is_approximate.append(is_approximate)
         usage = request.usage
+        self._counted_outside.append(usage.counted_outside)
         self._index.append(index)
         self._position.append(position)
         self._prompt_tokens.append(_code(usage.num_prompt_tokens))
@@ -61,6 +63,7 @@ class UsageRows:
             completion_tokens=np.array(self._completion_tokens, dtype=np.int64),
             server=np.array(self._server, dtype=np.int64),
             is_approximate=np.array(self._is_approximate, dtype=np.bool_),
+            counted_outside=np.array(self._counted_outside, dtype=np.bool_),
         )
 
 

@@ -142,6 +142,7 @@ def _reported(
             completion_tokens=reported_numbers(usage.num_completion_tokens for usage in usages),
             server=np.full(len(prompts), -1, dtype=np.int64),
             is_approximate=np.zeros(len(prompts), dtype=np.bool_),
+            counted_outside=np.zeros(len(prompts), dtype=np.bool_),
         ),
         replayed=ReplayedHits(
             trace=local.trace,

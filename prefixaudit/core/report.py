@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prefixaudit.core.finding import Finding
+from prefixaudit.core.log_fact import LogFact
 from prefixaudit.core.pool import Lookups
 from prefixaudit.core.reported import ReportedFacts
 from prefixaudit.core.request import Skipped
@@ -32,6 +33,7 @@ class ReadFile:
     path: str
     format: str
     num_bytes: int | None
+    encoding: str = "utf-8"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,7 @@ class LogFacts:
     first_arrival_s: float | None
     last_arrival_s: float | None
     num_approximate: int
+    facts: tuple[LogFact, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ class UsageColumns:
     prompt_tokens, cached_tokens, completion_tokens
                    as reported; NOT_REPORTED (-1), or REPORTED_NULL (-2) for null
     server         equal for requests that the log says went to one server; -1 where it doesn't
+    counted_outside bool: the server gave cached tokens beside the prompt's, and they were added
     is_approximate bool: the prompt's length isn't known exactly, so that it can't be compared
     """
 
@@ -36,6 +37,7 @@ class UsageColumns:
     completion_tokens: Int64Array
     server: Int64Array
     is_approximate: NDArray[np.bool_]
+    counted_outside: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,11 +46,16 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What the server reported. None: it reported null. UNKNOWN: it reported nothing."""
+    """What the server reported. None: it reported null. UNKNOWN: it reported nothing.
+
+    Cached tokens are part of the prompt's; `counted_outside`: the server gave them beside it, and
+    they were added.
+    """
 
     num_prompt_tokens: Known[int] = UNKNOWN
     num_cached_tokens: Known[int] = UNKNOWN
     num_completion_tokens: Known[int] = UNKNOWN
+    counted_outside: bool = False
 
 
 NO_USAGE = Usage()

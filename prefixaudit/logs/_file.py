@@ -27,7 +27,10 @@ _MAX_READINGS: Final = 2**16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """Damage that cost no record: `kind` is bom, nul-bytes or glued-records."""
+    """A line that reads all the same, and something about it (see LogFile).
+
+    Damage that cost no record is of the kinds bom, nul-bytes and glued-records.
+    """
 
     source: Source
     kind: str
@@ -49,6 +52,8 @@ class LogFile:
                      lines of a request
     notes            what a reader of the result has to know, a sentence each: times without a year
     num_repaired     by kind; `repairs` lists the first of them
+    num_marked       sound lines to know of, by kind, `marks` the first of each: large-line
+                     (a megabyte or more), same-call (one of several lines of one call)
     trace_block_size tokens a hash id, for traces
     claims           how surely formats claim the file, the surest first; empty where one was named
     readings         what an engine said of its cache between the records; they are no records.
@@ -76,6 +81,8 @@ class LogFile:
         self.notes: list[str] = []
         self.num_repaired: Counter[str] = Counter()
         self.repairs: list[Repair] = []
+        self.num_marked: Counter[str] = Counter()
+        self.marks: list[Repair] = []
         self.trace_block_size: int | None = None
         self.claims: dict[str, float] = {}
         self.readings: list[EngineReading] = []
@@ -150,6 +157,12 @@ class LogFile:
         self.num_repaired[kind] += 1
         if len(self.repairs) < _MAX_LISTED_REPAIRS:
             self.repairs.append(Repair(source=self.source(line), kind=kind, num_bytes=num_bytes))
+
+    def mark(self, kind: str, line: int, num_bytes: int = 0) -> None:
+        """Count a sound line that a reader of the result has to know of."""
+        self.num_marked[kind] += 1
+        if self.num_marked[kind] <= _MAX_LISTED_REPAIRS:
+            self.marks.append(Repair(source=self.source(line), kind=kind, num_bytes=num_bytes))
 
     def read_off(self, reading: EngineReading | PoolReading) -> None:
         """Keep what an engine said of its own cache."""

@@ -24,6 +24,7 @@ from prefixaudit.logs._options import ReadOptions
 
 _NUL_RUN: Final = re.compile(rb"\0+")
 _FIRST_KEY: Final = re.compile(rb'\{\s*"[^"\\]{1,64}"\s*:')
+LARGE_LINE_BYTES: Final = 1_000_000
 _BLANK: Final = b" \t\r\n"
 _END_OF_DATA: Final = "unexpected end of data"
 _DEPTH_LIMIT: Final = "depth limit exceeded"
@@ -98,6 +99,8 @@ def json_records(file: LogFile) -> Iterator[Decoded | Skipped]:
                     pass
                 else:
                     file.num_records += 1
+                    if len(line) >= LARGE_LINE_BYTES:
+                        file.mark("large-line", number, len(line))
                     yield file.source(number), record
                     continue
             yield from damaged_line(

@@ -151,6 +151,7 @@ def _choices(item: Mapping[str, Any]) -> Objects:
 
 
 def _usage(usage: Mapping[str, Any]) -> Usage:
+    is_outside = False
     if "prompt_tokens" in usage or "input_tokens" not in usage:
         prompt = known_count(usage, "prompt_tokens")
         completion = known_count(usage, "completion_tokens")
@@ -162,11 +163,13 @@ def _usage(usage: Mapping[str, Any]) -> Usage:
                 known_count(usage, name)
                 for name in ("cache_read_input_tokens", "cache_creation_input_tokens")
             ]
+            is_outside = isinstance(outside[0], int)
             prompt += sum(count for count in outside if isinstance(count, int))
     return Usage(
         num_prompt_tokens=prompt,
         num_cached_tokens=_cached(usage),
         num_completion_tokens=completion,
+        counted_outside=is_outside,
     )
 
 

@@ -15,7 +15,7 @@ from prefixaudit.core.request import Request, Skipped, Source
 from prefixaudit.errors import IncompleteError, UsageError
 from prefixaudit.logs._bytes import Blocks, DamagedStreamError
 from prefixaudit.logs._documents import elements, is_document
-from prefixaudit.logs._file import LogFile, damaged
+from prefixaudit.logs._file import LogFile, Repair, damaged
 from prefixaudit.logs._format import LOG_FORMATS, Answer, Aside, LogFormat, ReadItem, Sample
 from prefixaudit.logs._joining import Answers
 from prefixaudit.logs._lines import LostLine, chunks_of_lines
@@ -138,6 +138,22 @@ class LogStream:
         """Records that are no request of their own so far, by kind."""
         kinds = sorted({kind for file in self.files for kind in file.set_aside})
         return {kind: sum(file.set_aside[kind] for file in self.files) for kind in kinds}
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """The first repairs of each file."""
+        return tuple(repair for file in self.files for repair in file.repairs)
+
+    @property
+    def num_marked(self) -> dict[str, int]:
+        """Sound lines to know of so far, by kind (see LogFile)."""
+        kinds = sorted({kind for file in self.files for kind in file.num_marked})
+        return {kind: sum(file.num_marked[kind] for file in self.files) for kind in kinds}
+
+    @property
+    def marks(self) -> tuple[Repair, ...]:
+        """The first of them in each file."""
+        return tuple(mark for file in self.files for mark in file.marks)
 
     @property
     def num_repaired(self) -> dict[str, int]:

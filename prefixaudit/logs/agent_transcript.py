@@ -47,6 +47,7 @@ class _Call:
     source: Source
     first: Mapping[str, Any]
     last: Mapping[str, Any]
+    num_lines: int = 1
 
 
 def _recognise(sample: Sample) -> float:
@@ -99,7 +100,12 @@ def _read(file: LogFile, options: ReadOptions) -> Iterator[ReadItem]:
         if key in seen and key not in calls:
             yield Aside("repeated")
         elif key in calls:
-            calls[key].last = record
+            call = calls[key]
+            if call.num_lines == 1:
+                file.mark("same-call", call.source.line)
+            call.num_lines += 1
+            call.last = record
+            file.mark("same-call", source.line)
             yield Aside("same-call")
         else:
             calls[key] = _Call(source, _without_text(record), record)

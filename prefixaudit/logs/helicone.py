@@ -114,6 +114,7 @@ def _usage(row: Mapping[str, Any], answer: list[Mapping[str, Any]]) -> Usage:
     prompt = _count(row, "prompt_tokens")
     cached = _count(row, "prompt_cache_read_tokens")
     written = _count(row, "prompt_cache_write_tokens")
+    is_outside = False
     if isinstance(prompt, int) and isinstance(cached, int):
         is_outside = "anthropic" in str(row.get("provider")).lower() or cached > prompt
         if is_outside:
@@ -122,6 +123,7 @@ def _usage(row: Mapping[str, Any], answer: list[Mapping[str, Any]]) -> Usage:
         num_prompt_tokens=prompt,
         num_cached_tokens=cached,
         num_completion_tokens=_count(row, "completion_tokens"),
+        counted_outside=is_outside,
     )
 
 

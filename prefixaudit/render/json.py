@@ -42,6 +42,7 @@ def as_values(report: Report) -> dict[str, Any]:
             "first_arrival_s": log.first_arrival_s,
             "last_arrival_s": log.last_arrival_s,
             "num_approximate": log.num_approximate,
+            "facts": [asdict(fact) for fact in log.facts],
         },
         "model": {
             "name": model.name,
