@@ -168,6 +168,9 @@ FormatOption = Annotated[
     str,
     typer.Option("--format", "-f", metavar="NAME", help="Output format: text, json."),
 ]
+TextOrJsonOption = Annotated[
+    Literal["text", "json"], typer.Option("--format", "-f", help="Output format.")
+]
 OutputOption = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="FILE", help="Write the result here, not to stdout."),
@@ -188,6 +191,10 @@ CacheGeneratedOption = Annotated[
         "--cache-generated",
         help="Do answers enter the pool? auto: where the log has them.",
     ),
+]
+RulesOption = Annotated[
+    list[Path] | None,
+    typer.Option("--rules", metavar="DIR", help="Folder of further rules. Repeatable."),
 ]
 ColourOption = Annotated[
     Colour, typer.Option("--color", help="Colour; default: on a terminal, unless NO_COLOR is set.")

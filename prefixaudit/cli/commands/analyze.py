@@ -53,10 +53,7 @@ def analyze(
             "--show-inconclusive", help="List every question that has no answer, and why."
         ),
     ] = False,
-    rules: Annotated[
-        list[Path] | None,
-        typer.Option("--rules", metavar="DIR", help="Folder of further rules; can be repeated."),
-    ] = None,
+    rules: options.RulesOption = None,
     audit: Annotated[
         bool, typer.Option("--audit/--no-audit", help="Look for unsafe sharing.")
     ] = True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -58,9 +58,7 @@ def cost(
     measured: options.MeasuredOption = None,
     efficiency: options.EfficiencyOption = None,
     usd_per_gpu_hour: options.UsdPerGpuHourOption = None,
-    output_format: Annotated[
-        Literal["text", "json"], typer.Option("--format", "-f", help="Output format.")
-    ] = "text",
+    output_format: options.TextOrJsonOption = "text",
     output: options.OutputOption = None,
 ) -> None:
     """What one prompt costs, with and without its cached prefix.

@@ -36,10 +36,7 @@ def gate(
             show_default=False,
         ),
     ] = None,
-    rules: Annotated[
-        list[Path] | None,
-        typer.Option("--rules", metavar="DIR", help="A folder of further rules. Repeatable."),
-    ] = None,
+    rules: options.RulesOption = None,
     baseline: Annotated[
         Path | None,
         typer.Option("--baseline", metavar="FILE", help="Findings in FILE are known: none fails."),

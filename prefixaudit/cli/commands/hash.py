@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -75,12 +75,10 @@ def hash_prompt(
     partial: Annotated[
         bool, typer.Option("--partial", help="Hash the unfilled tail too (LMCache).")
     ] = False,
-    output_format: Annotated[
-        Literal["text", "json"], typer.Option("--format", "-f", help="Output format.")
-    ] = "text",
+    output_format: options.TextOrJsonOption = "text",
     output: options.OutputOption = None,
 ) -> None:
-    """The block hashes of a prompt: canonical, or as an engine has them.
+    """The block hashes of a prompt: canonical, or an engine's own.
 
     Without --engine the chain is SHA-256 over tokens and media; with --identity fields, under the
     complete identity. With --engine it is what the engine computes, byte for byte, in full and as

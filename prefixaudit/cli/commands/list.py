@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -13,13 +13,9 @@ from prefixaudit.cli.command import Command
 def list_members(
     kind: Annotated[
         str | None,
-        typer.Argument(
-            metavar="KIND", help="engines, formats, rules, ...; without it: the kinds."
-        ),
+        typer.Argument(metavar="KIND", help="engines, formats, rules, ...; without it: the kinds."),
     ] = None,
-    output_format: Annotated[
-        Literal["text", "json"], typer.Option("--format", "-f", help="Output format.")
-    ] = "text",
+    output_format: options.TextOrJsonOption = "text",
     output: options.OutputOption = None,
 ) -> None:
     """List engines, log formats, model families, policies, rules ...

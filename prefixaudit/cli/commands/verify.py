@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -16,9 +16,7 @@ def verify(
         Path,
         typer.Argument(metavar="DIR", help="Folder of vectors, or one file; see verify/FORMAT.md."),
     ],
-    output_format: Annotated[
-        Literal["text", "json"], typer.Option("--format", "-f", help="Output format.")
-    ] = "text",
+    output_format: options.TextOrJsonOption = "text",
     output: options.OutputOption = None,
 ) -> int:
     """Recompute vectors that engines themselves produced.

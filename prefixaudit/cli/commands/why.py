@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -43,13 +43,11 @@ def why(
     show_text: Annotated[
         bool, typer.Option("--show-text", help="Print the text around the difference.")
     ] = False,
-    output_format: Annotated[
-        Literal["text", "json"], typer.Option("--format", "-f", help="Output format.")
-    ] = "text",
+    output_format: options.TextOrJsonOption = "text",
     output: options.OutputOption = None,
     color: options.ColourOption = "auto",
 ) -> int:
-    """Why it does not hit: where requests part, what stands there, what a repair brings.
+    """Where and why requests part, and what a repair brings.
 
     With A and B, the two side by side; with A alone, A and the earlier request that it shares most
     with, after all of the log before it. Without either, the whole log: where its tokens go, and
