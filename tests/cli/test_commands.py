@@ -102,6 +102,19 @@ def test_export_is_read_back_with_the_same_figures(cli: Runner, tmp_path: Path) 
         assert again.json[key] == first.json[key]
 
 
+@pytest.mark.parametrize("command", ["analyze", "why", "plan", "export"])
+def test_commands_that_read_a_log_take_the_same_limits(
+    cli: Runner, tmp_path: Path, command: str
+) -> None:
+    output = ("-o", tmp_path / "log.trace") if command == "export" else ()
+
+    # Every line of the log is longer than 0.00001 MiB, 10 bytes.
+    ran = cli(command, case_folder("B049") / "requests.jsonl", "--max-line-mib", 0.00001, *output)
+
+    assert ran.code == 3
+    assert "at most 10 are read" in ran.err
+
+
 def test_export_holds_no_id_salt_or_text(cli: Runner, tmp_path: Path) -> None:
     log, trace = tmp_path / "log.jsonl", tmp_path / "log.trace"
     body = {"model": "m", "prompt": list(range(40)), "cache_salt": "CANARY", "user": "CANARY"}

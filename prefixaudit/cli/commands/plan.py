@@ -23,6 +23,8 @@ def plan(
     year: options.YearOption = None,
     max_log_len: options.MaxLogLenOption = None,
     field_map: options.MapOption = None,
+    max_line_mib: options.MaxLineOption = None,
+    max_decompressed_gib: options.MaxDecompressedOption = None,
     chat_template: options.ChatTemplateOption = None,
     cache_generated: options.CacheGeneratedOption = "auto",
     capacities: Annotated[
@@ -204,6 +206,8 @@ def plan(
         year=year,
         max_log_len=max_log_len,
         field_map=options.field_map(field_map),
+        max_line_bytes=options.in_bytes(max_line_mib, 2**20),
+        max_decompressed_bytes=options.in_bytes(max_decompressed_gib, 2**30),
         cache_generated=cache_generated,
         jobs=jobs,
     )
