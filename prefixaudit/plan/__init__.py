@@ -3,7 +3,8 @@
 planner    `plan`: from paths and a deployment to a PlanReport
 options    what is asked; report: what is answered
 basis      the log under the engine's key; serving: one timed run
-sweeps     rows of options; hardware, isolation, policies, coarser, routing: what they vary
+sweeps     rows of options; hardware, isolation, policies, coarser, routing, tiering: what they vary
+mixing     spreads numbers evenly, for what is drawn or routed by a hash
 shape, contents, sampling, recommend  what is said of the log and its curve
 timing     seconds of a step from the cost model or from measurements
 formats    one file an output format

@@ -35,6 +35,7 @@ from prefixaudit.plan.report import CurvePoint, Option, PlanReport
 from prefixaudit.plan.sampling import SampledRate, sample_of, sampled_rates
 from prefixaudit.plan.shape import find_cliffs
 from prefixaudit.plan.sweeps import Sweeper
+from prefixaudit.plan.tiering import break_even, tier_options
 from prefixaudit.plan.wording import assumptions, evicted, findings, notes_on
 from prefixaudit.pool import find_knee, informative_capacities
 from prefixaudit.pool.curves import capacity_for_share
@@ -199,7 +200,7 @@ class _Planner:
             ),
             prefixes=largest_prefixes(trace),
             losers=losers(trace, cached, basis.cached_tokens(capacity // 2)),
-            break_even=sweeper.break_even([choice.name for choice in options.tiers]),
+            break_even=break_even(sweeper, [choice.name for choice in options.tiers]),
             sampled=self._sampled([row.capacity_blocks for row in rows if row.sweep == "capacity"]),
             sample_share=options.sample,
             ttft_target_s=options.ttft_p95_s,
@@ -274,7 +275,7 @@ class _Planner:
         if len(options.gpus) > 1 or options.kv_cache_dtypes:
             rows += sweeper.hardware_choices()
         if options.tiers and basis.why_no_time is None and not basis.groups:
-            rows += sweeper.tiers(options.tiers)
+            rows += tier_options(sweeper, options.tiers)
         if options.replicas:
             rows += sweeper.replicas()
         if options.has_isolation:

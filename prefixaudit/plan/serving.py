@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from prefixaudit.core.trace import BlockTrace, Float64Array, Int32Array, Int64Array
-from prefixaudit.cost.hardware import Tier
-from prefixaudit.cost.savings import fetch_s, lookup_s
-from prefixaudit.cost.time import TimeModel
+from prefixaudit.cost.savings import lookup_s
 from prefixaudit.plan.report import Occupancy, Percentiles, Range, TimedFigures
 from prefixaudit.plan.timing import StepRange
 from prefixaudit.pool.vllm.rules import PoolRules
@@ -23,7 +21,6 @@ from prefixaudit.pool.vllm.timed import (
     Replicas,
     StepSeconds,
     Tiers,
-    TierSeconds,
     TimedServing,
     serve_timed,
 )
@@ -199,24 +196,3 @@ def percentile(values: Float64Array, percent: int) -> float:
 
 def _range(values: Sequence[Number]) -> tuple[Number, Number]:
     return min(values), max(values)
-
-
-def tier_seconds(
-    model: TimeModel, tier: Tier, *, num_blocks: int, end: int, block_size: int
-) -> TierSeconds:
-    """Return a tier at one end of its range (0 fast, 1 slow)."""
-    # The fixed part and the part a token, read off two fetches.
-    two = fetch_s(model, np.array([block_size, 2 * block_size]), tier)
-    seconds = two.lo if end == 0 else two.hi
-    token_s = float(seconds[1] - seconds[0]) / block_size
-    return TierSeconds(
-        num_blocks=num_blocks, token_s=token_s, fixed_s=float(seconds[0]) - token_s * block_size
-    )
-
-
-def alone(server: Server) -> Server:
-    """Return the server with requests so far apart that each is alone: the sequential replay."""
-    order = np.argsort(server.arrival_s, kind="stable")
-    arrival_s = np.empty(len(order))
-    arrival_s[order] = np.arange(len(order)) * 1e7
-    return replace(server, arrival_s=arrival_s)

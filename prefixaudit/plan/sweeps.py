@@ -1,4 +1,7 @@
-"""The sweeps of a plan: each returns rows, whose figures don't depend on the number of jobs."""
+"""The sweeps of a plan: each returns rows, whose figures don't depend on the number of jobs.
+
+The sweep of tiers is in `tiering.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +13,22 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import numpy as np
 
 from prefixaudit.core.trace import Int64Array
-from prefixaudit.cost.hardware import find_tier
-from prefixaudit.cost.savings import break_even_tokens, lookup_s
+from prefixaudit.cost.savings import lookup_s
 from prefixaudit.errors import ConfigurationError, UsageError, unknown_name
 from prefixaudit.plan.basis import Basis
 from prefixaudit.plan.hardware import Hardware, block_bytes, hardware_of
-from prefixaudit.plan.options import GpuChoice, TierChoice
+from prefixaudit.plan.options import GpuChoice
 from prefixaudit.plan.policies import POLICY_TITLES, hits_by_policy
 from prefixaudit.plan.recommend import MOST_REPLICAS
-from prefixaudit.plan.report import BreakEven, Option, Sweep, TimedFigures
+from prefixaudit.plan.report import Option, Sweep, TimedFigures
 from prefixaudit.plan.routing import NEEDS_TIME, replicas_of, requests_of
-from prefixaudit.plan.serving import Server, alone, percentile, tier_seconds
+from prefixaudit.plan.serving import Server, percentile
 from prefixaudit.pool.eviction import POLICIES
 from prefixaudit.pool.vllm.timed import Replicas, StepSeconds, Tiers
 
 if TYPE_CHECKING:
     from prefixaudit.deployment import Deployment
 
-_GIB: Final = 2**30
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -143,7 +144,7 @@ class Sweeper:
         if basis.groups and replicas is not None and replicas.num_replicas > 1:
             return None
         runs = server.runs(
-            _enough(basis, capacity_blocks),
+            enough_blocks(basis, capacity_blocks),
             replicas=replicas or Replicas(),
             tiers=tiers or (Tiers(), Tiers()),
         )
@@ -190,7 +191,7 @@ class Sweeper:
 
         def is_met(number: int) -> bool:
             [run] = server.runs(
-                _enough(basis, capacity_blocks),
+                enough_blocks(basis, capacity_blocks),
                 replicas=replicas_of(basis.trace, "dynamo", number),
                 ends=(seconds,),
             )
@@ -375,91 +376,8 @@ class Sweeper:
                 cached[positions] = basis.cached_tokens(self.capacity_blocks, part)
         return cached
 
-    def tiers(self, choices: Sequence[TierChoice]) -> list[Option]:
-        """Return rows for no tier, the first one, the first two …: each adds one below."""
-        basis, hardware = self.basis, self.hardware
-        if hardware is None:
-            raise UsageError("tiers need a GPU and a model: a fetch is held against computing")
-        server = self.server(basis, hardware)
-        if server is None:
-            raise UsageError(f"tiers can't be simulated: {basis.why_no_time}")
-        size = block_bytes(basis.spec, hardware.kv_cache_dtype, basis.trace.block_size)
-        assert size is not None, "a GPU comes with a model"
 
-        def row(number: int) -> Option:
-            chosen = choices[:number]
-            ends = tuple(self._tiers(chosen, end, size, hardware) for end in (0, 1))
-            timed = self.serve(basis, hardware, self.capacity_blocks, tiers=(ends[0], ends[1]))
-            names = " + ".join(("GPU", *(_tier_title(choice) for choice in chosen)))
-            return self.option(
-                "tiers",
-                names,
-                capacity_blocks=self.capacity_blocks,
-                cached=self._cached_with_tiers(server, ends[0]),
-                timed=timed,
-                with_safe=False,
-                sequential_basis="one request after another, pool and tiers together",
-                note=""
-                if not chosen
-                else f"writes {basis.options.tier_writes.replace('-', ' ')}; fetches shorter than "
-                f"{ends[1].min_blocks * basis.trace.block_size:,} tokens are computed",
-            )
-
-        return self.rows(range(len(choices) + 1), row)
-
-    def _cached_with_tiers(self, server: Server, tiers: Tiers) -> Int64Array:
-        """Return the cached tokens of pool and tiers when every request is alone."""
-        one = alone(server)
-        [run] = one.runs(
-            _enough(self.basis, self.capacity_blocks),
-            tiers=(tiers, tiers),
-            ends=(server.steps.fast,),
-        )
-        fetched: Int64Array = run.num_tier_blocks.sum(axis=1) * self.basis.trace.block_size
-        return np.maximum(run.num_cached_tokens, 0) + fetched
-
-    def _tiers(
-        self, choices: Sequence[TierChoice], end: int, block: int, hardware: Hardware
-    ) -> Tiers:
-        options = self.basis.options
-        size = self.basis.trace.block_size
-        found = []
-        shortest = 0
-        for choice in choices:
-            tier = find_tier(choice.name)
-            number = choice.num_blocks
-            if number is None:
-                number = int((choice.gib or 0.0) * _GIB) // block
-            found.append(
-                tier_seconds(hardware.model, tier, num_blocks=number, end=end, block_size=size)
-            )
-            # Of the first tier: what pays there at worst.
-            pays = break_even_tokens(hardware.model, tier)[1]
-            if not shortest:
-                shortest = 1 << 30 if pays is None else -(-pays // size)
-        return Tiers(
-            tiers=tuple(found),
-            writes_through=options.tier_writes == "through",
-            promotes=options.promotes,
-            min_blocks=max(shortest, 1),
-        )
-
-    def break_even(self, names: Sequence[str]) -> tuple[BreakEven, ...]:
-        if self.hardware is None:
-            return ()
-        return tuple(
-            BreakEven(tier=name, num_tokens=break_even_tokens(self.hardware.model, find_tier(name)))
-            for name in names
-        )
-
-
-def _tier_title(choice: TierChoice) -> str:
-    if choice.num_blocks is not None:
-        return f"{choice.name} {choice.num_blocks:,} blocks"
-    return f"{choice.name} {choice.gib or 0:g} GiB"
-
-
-def _enough(basis: Basis, capacity_blocks: int) -> int:
+def enough_blocks(basis: Basis, capacity_blocks: int) -> int:
     """Return a capacity that is no larger than what could ever be used: memory is taken for it."""
     blocks = -(-(basis.trace.num_prompt_tokens + basis.num_answer_tokens) // basis.trace.block_size)
     return min(capacity_blocks, (int(blocks.sum()) + 1) * max(len(basis.groups), 1))
