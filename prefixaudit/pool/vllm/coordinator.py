@@ -89,24 +89,27 @@ class Coordinator:
             for number in kind.numbers:
                 self.groups[number].alignment_tokens = unit
                 self.groups[number].drops_last_block = kind.drops
-                if self.rules.dropping_groups and self.groups[number].rules.kind == "mamba":
-                    # The drafter's group drops a block, so the state before it is what is needed.
-                    shift = self.rules.scheduler_block_size
-                    self.groups[number].replay_shift_tokens = shift
 
     # Lookup
 
-    def find_hit(self, keys: Sequence[Hashable], max_tokens: int) -> Hit:
-        """Return the longest hit of at most `max_tokens` tokens that all groups hold."""
+    def find_hit(self, keys: Sequence[Hashable], max_tokens: int, num_keyed_tokens: int) -> Hit:
+        """Return the longest hit of at most `max_tokens` tokens that all groups hold.
+
+        `num_keyed_tokens` of the request's tokens lie in blocks that have a key.
+        """
+        max_tokens = min(max_tokens, num_keyed_tokens)
         if len(self.groups) == 1:
             group = self.groups[0]
             blocks, num_tokens = group.find_hit(
                 keys, max_tokens, (0,), drop_last=group.drops_last_block
             )
             return Hit(blocks=tuple(blocks), num_tokens=num_tokens)
-        return self._find_common_hit(keys, max_tokens)
+        reads_all = self.rules.release.eagle.reads_whole_prompt
+        return self._find_common_hit(
+            keys, max_tokens, num_keyed_tokens if reads_all else max_tokens
+        )
 
-    def _find_common_hit(self, keys: Sequence[Hashable], max_tokens: int) -> Hit:
+    def _find_common_hit(self, keys: Sequence[Hashable], max_tokens: int, limit: int) -> Hit:
         blocks: list[list[int]] = [[] for _ in self.groups]
         full_tokens: dict[int, int] = {}
         longest = 0
@@ -122,7 +125,7 @@ class Coordinator:
                     continue
                 drop = kind.drops and place not in dropped
                 found, num_tokens = kind.first.find_hit(
-                    keys, self._reach(kind, current, max_tokens, drop), kind.numbers, drop_last=drop
+                    keys, self._reach(kind, current, limit, drop), kind.numbers, drop_last=drop
                 )
                 if drop:
                     dropped.add(place)
@@ -139,19 +142,20 @@ class Coordinator:
             bound = current
             if one_round:
                 break
-        for kind in self._kinds:
+        cut_kinds = self._kinds if self.rules.release.cuts_every_full_kind else self._kinds[:1]
+        for kind in cut_kinds:
             if kind.first.is_full_attention:
                 for number in kind.numbers:
                     del blocks[number][blocks_for(bound, kind.first.block_size) :]
         return Hit(blocks=tuple(blocks), num_tokens=bound, num_missed_tokens=longest - bound)
 
-    def _reach(self, kind: _Kind, current: int, max_tokens: int, drop: bool) -> int:
+    def _reach(self, kind: _Kind, current: int, limit: int, drop: bool) -> int:
         """Return how far to look: one unit past the bound where the last one is dropped."""
         if not drop or kind.first.rules.kind == "mamba":
             return current
         inside = self.hits_end_inside_blocks and kind.first.finds_inside_blocks
         margin = self.rules.hash_block_size if inside else kind.first.block_size
-        return min(current + margin, max_tokens)
+        return min(current + margin, limit)
 
     # Requests
 
@@ -190,7 +194,7 @@ class Coordinator:
         if several and not self.hits_end_inside_blocks:
             end -= end % self.rules.scheduler_block_size
         for group in self.groups:
-            if several and group.drops_last_block and end > 0:
+            if several and group.keeps_dropped_block and end > 0:
                 # The block after an aligned end is matched and dropped, so it needs a key too.
                 group.register(request, min(num_tokens, end + group.block_size))
             else:

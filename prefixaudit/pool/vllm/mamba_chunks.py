@@ -46,13 +46,18 @@ class MambaChunks:
         prefill_end = max(request.num_prompt_tokens, request.num_tokens - 1)
         if start >= prefill_end:
             return num_tokens
-        reachable = request.num_tokens - int(self.excludes_last_token)
+        reachable = request.num_tokens - self._num_excluded
         last = reachable - reachable % self.block_size
         if self.drops_last_block:
             last = max(last - self.block_size, 0)
         if self.stops_at_boundaries:
             return self._cut_at_stops(request, start, num_tokens, last, prefill_end)
         return self._cut_at_last(start, num_tokens, last)
+
+    @property
+    def _num_excluded(self) -> int:
+        """Return how many tokens at a prompt's end can't be hit; a dropped block leaves enough."""
+        return int(self.excludes_last_token and not self.drops_last_block)
 
     def _cut_at_last(self, start: int, num_tokens: int, last: int) -> int:
         if start + num_tokens < last:
@@ -74,7 +79,9 @@ class MambaChunks:
             stops.append((start // size + 1) * size)
         if self.stops_at_tails:
             unit = self.hash_block_size
-            tail = (request.num_prompt_tokens - int(self.excludes_last_token)) // unit * unit
+            tail = (request.num_prompt_tokens - self._num_excluded) // unit * unit
+            if self.drops_last_block:
+                tail -= unit
             if last < tail < request.num_prompt_tokens:
                 stops.append(tail)
         shared = request.shared_prefix_tokens

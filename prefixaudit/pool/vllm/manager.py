@@ -59,8 +59,9 @@ class PoolManager:
         if not request.reads_cache:
             request.shared_prefix_tokens = 0
             return Hit(blocks=tuple([] for _ in self.coordinator.groups), num_tokens=0)
-        num_keyed_tokens = len(request.keys) * self.rules.hash_block_size
-        hit = self.coordinator.find_hit(request.keys, min(request.num_tokens - 1, num_keyed_tokens))
+        unit = self.rules.hash_block_size
+        num_keyed_tokens = min(len(request.keys), request.num_tokens // unit) * unit
+        hit = self.coordinator.find_hit(request.keys, request.num_tokens - 1, num_keyed_tokens)
         request.shared_prefix_tokens = (
             hit.num_tokens + hit.num_missed_tokens if hit.num_missed_tokens else 0
         )
@@ -98,8 +99,7 @@ class PoolManager:
         if hit is not None:
             coordinator.adopt_hit(request, hit, computed)
         coordinator.extend(request, num_tokens)
-        num_keyed_tokens = len(request.keys) * self.rules.hash_block_size
-        coordinator.register(request, min(num_tokens, request.num_tokens, num_keyed_tokens))
+        coordinator.register(request, min(num_tokens, request.num_tokens))
         return True
 
     def _stays_in_block(self, request: PoolRequest, num_new_tokens: int) -> bool:

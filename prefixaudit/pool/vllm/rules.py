@@ -22,6 +22,23 @@ WINDOWED_KINDS: Final = ("swa", "chunked-local")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EagleRules:
+    """What follows, in a release, from the last matched block that an EAGLE lookup drops.
+
+    keeps_dropped_block  with several groups, the block after an aligned end gets a key too
+    reads_whole_prompt   with several groups, the block to drop may hold the prompt's last token
+    retains_both_ends    a sparse group keeps what a resent and what a longer prompt ends on after
+                         the drop, not the prompt's end itself
+    retains_below_shared_prefix  it also keeps the tail one block below a shared prefix's end
+    """
+
+    keeps_dropped_block: bool
+    reads_whole_prompt: bool
+    retains_both_ends: bool
+    retains_below_shared_prefix: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseRules:
     """What changed between releases.
 
@@ -30,8 +47,14 @@ class ReleaseRules:
     big_block_key      the key of a block of several hash units: all their keys, or the last one
     registers_tails    the end of a prompt inside a block gets a key of its own (several groups)
     tail_excludes_last_token  that end, and the last block whose recurrent state is kept, leave the
-                       prompt's last token out, which a replay can't hit
+                       prompt's last token out, which a replay can't hit (EAGLE aside, whose lookup
+                       reads the whole prompt before it drops)
+    pins_shared_prefixes  a prefix that one group holds and a sparse one lacks is kept from now on
+    reserves_beside_copy  a recurrent group that copies a block asks for one more, needed or not
+    cuts_every_full_kind  a hit that another kind shrinks is cut in all kinds of full attention, not
+                       just in the first of them
     retention_default_tokens  the retention interval where none is configured; None is dense
+    eagle              what a drafter's dropped block changes
     mamba_split        how chunks are cut where recurrent states are kept at block ends: at the last
                        block only, or also where a shared prefix or a started block ends
     """
@@ -40,8 +63,12 @@ class ReleaseRules:
     big_block_key: BigBlockKey
     registers_tails: bool
     tail_excludes_last_token: bool
+    pins_shared_prefixes: bool
+    reserves_beside_copy: bool
+    cuts_every_full_kind: bool
     retention_default_tokens: int | None
     mamba_split: MambaSplit
+    eagle: EagleRules
 
 
 _OLDEST: Final = ReleaseRules(
@@ -49,24 +76,49 @@ _OLDEST: Final = ReleaseRules(
     big_block_key="concatenated",
     registers_tails=False,
     tail_excludes_last_token=False,
+    pins_shared_prefixes=False,
+    reserves_beside_copy=False,
+    cuts_every_full_kind=False,
     retention_default_tokens=None,
     mamba_split="last-block",
+    eagle=EagleRules(
+        keeps_dropped_block=False,
+        reads_whole_prompt=False,
+        retains_both_ends=False,
+        retains_below_shared_prefix=False,
+    ),
 )
-_FROM_0_24: Final = ReleaseRules(
-    free_order="unhashed-first",
-    big_block_key="last",
-    registers_tails=True,
-    tail_excludes_last_token=False,
-    retention_default_tokens=None,
-    mamba_split="stops",
+_FROM_0_23: Final = replace(_OLDEST, eagle=replace(_OLDEST.eagle, keeps_dropped_block=True))
+_FROM_0_24: Final = replace(
+    _FROM_0_23, free_order="unhashed-first", big_block_key="last", mamba_split="stops"
 )
-_FROM_0_30: Final = replace(_FROM_0_24, retention_default_tokens=0)
-# Seen in the vectors of 0.33.0 and not in the source shortly before it.
-_FROM_0_33: Final = replace(_FROM_0_30, tail_excludes_last_token=True)
+_FROM_0_26: Final = replace(
+    _FROM_0_24, registers_tails=True, pins_shared_prefixes=True, reserves_beside_copy=True
+)
+_FROM_0_29: Final = replace(_FROM_0_26, cuts_every_full_kind=True)
+_FROM_0_30: Final = replace(
+    _FROM_0_29,
+    retention_default_tokens=0,
+    eagle=replace(_FROM_0_29.eagle, retains_both_ends=True),
+)
+_FROM_0_31: Final = replace(_FROM_0_30, reserves_beside_copy=False)
+_FROM_0_32: Final = replace(
+    _FROM_0_31,
+    tail_excludes_last_token=True,
+    eagle=replace(_FROM_0_31.eagle, reads_whole_prompt=True),
+)
+_FROM_0_33: Final = replace(
+    _FROM_0_32, eagle=replace(_FROM_0_32.eagle, retains_below_shared_prefix=True)
+)
 _BY_FIRST_RELEASE: Final = (
     (Version("0.33"), _FROM_0_33),
+    (Version("0.32"), _FROM_0_32),
+    (Version("0.31"), _FROM_0_31),
     (Version("0.30"), _FROM_0_30),
+    (Version("0.29"), _FROM_0_29),
+    (Version("0.26"), _FROM_0_26),
     (Version("0.24"), _FROM_0_24),
+    (Version("0.23"), _FROM_0_23),
 )
 
 

@@ -29,6 +29,25 @@ def test_rules_of_a_release(
     assert rules.retention_default_tokens == retention
 
 
+@pytest.mark.parametrize(
+    ("version", "tails", "pins", "both_ends"),
+    [
+        ("0.25.1", False, False, False),
+        ("0.26.0", True, True, False),
+        ("0.29.0", True, True, False),
+        ("0.30.0", True, True, True),
+    ],
+)
+def test_rules_of_sparse_groups_came_one_by_one(
+    version: str, tails: bool, pins: bool, both_ends: bool
+) -> None:
+    """As read in the releases' cache managers, and seen in runs of each of them."""
+    rules = release_rules(version)
+
+    assert (rules.registers_tails, rules.pins_shared_prefixes) == (tails, pins)
+    assert rules.eagle.retains_both_ends == both_ends
+
+
 @pytest.mark.parametrize("version", ["0.11.2", "0.22.0", "0.24.0", "0.30.0", "0.33.0"])
 def test_engine_profile_says_the_same(version: str) -> None:
     assert release_rules_of(load_profile(f"vllm@{version}")) == release_rules(version)

@@ -23,7 +23,6 @@ class Group:
 
     alignment_tokens  unit in which hits are counted, as the coordinator sets it
     drops_last_block  lookups drop the last matched block (EAGLE)
-    replay_shift_tokens  how far before the prompt's end a sparse group keeps its last tail
     copies            blocks that were copied on a write since the last call of `take_copies`
     """
 
@@ -38,7 +37,7 @@ class Group:
         self.block_size = rules.block_size
         self.alignment_tokens = context.scheduler_block_size
         self.drops_last_block = False
-        self.replay_shift_tokens = 0
+        self._is_drafted = bool(context.dropping_groups)
         self.tables: dict[int, list[int]] = {}
         self.num_registered: dict[int, int] = {}
         self.copies: list[tuple[int, int]] = []
@@ -141,7 +140,8 @@ class Group:
     def register(self, request: PoolRequest, num_tokens: int) -> None:
         """Give keys to the full blocks of the first `num_tokens` tokens that may serve a hit."""
         start = self.num_registered.get(request.number, 0)
-        end = num_tokens // self.block_size
+        num_keyed_tokens = len(request.keys) * self.context.hash_block_size
+        end = min(num_tokens, num_keyed_tokens) // self.block_size
         if start >= end:
             return
         kept = self.kept_blocks(request, start, end)
@@ -172,22 +172,40 @@ class Group:
         """Say for each block of [start, end) whether it gets a key; None: all of them."""
         return None
 
+    @property
+    def keeps_dropped_block(self) -> bool:
+        """Say whether the block that a lookup drops gets a key for that."""
+        return self.drops_last_block and self.context.release.eagle.keeps_dropped_block
+
     def reachable_ends(self, request: PoolRequest) -> list[int]:
         """Return the token positions whose tails a sparse group must keep.
 
         A replay of the same prompt looks up at most its tokens but one; a shared prefix that this
         group lacked at the lookup is kept from now on.
         """
-        shift = self.replay_shift_tokens or 1
-        ends = [max(request.num_prompt_tokens - shift, 0)]
-        if request.shared_prefix_tokens:
-            ends.append(request.shared_prefix_tokens)
+        release = self.context.release
+        ends = self._replay_ends(request.num_prompt_tokens)
+        shared = request.shared_prefix_tokens
+        if shared and release.pins_shared_prefixes:
+            ends.append(shared)
+            if self.drops_last_block and release.eagle.retains_below_shared_prefix:
+                # Who leaves the prefix right after it can't match the block to drop.
+                ends.append(shared - self.block_size)
         return ends
+
+    def _replay_ends(self, num_prompt_tokens: int) -> list[int]:
+        if not (self._is_drafted and self.context.release.eagle.retains_both_ends):
+            return [num_prompt_tokens - 1]
+        unit = self.context.scheduler_block_size
+        # Whatever the group, all of them end one unit below what the drafter's group matches.
+        return [
+            max(end // unit * unit - unit, 0) for end in (num_prompt_tokens - 1, num_prompt_tokens)
+        ]
 
     def tail_end(self, request: PoolRequest) -> int:
         """Return the token position where the prompt's last whole hash unit ends."""
         unit = self.context.hash_block_size
-        last = int(self.context.release.tail_excludes_last_token)
+        last = self.context.release.tail_excludes_last_token and not self.drops_last_block
         return (request.num_prompt_tokens - last) // unit * unit
 
     # Release

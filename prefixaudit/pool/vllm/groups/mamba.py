@@ -64,7 +64,8 @@ class Mamba(Group):
         if copies:
             needed = max(needed, 0) + 1
         if needed > 0:
-            needed = 1 + copies
+            reserves = self.context.release.reserves_beside_copy
+            needed = 1 + copies if reserves else min(needed, 1 + copies)
         return needed + self.num_free_hits(hit)
 
     def extend(self, request: PoolRequest, num_tokens: int) -> None:
@@ -115,7 +116,8 @@ class Mamba(Group):
         unit = self.context.hash_block_size
         if self.block_size == unit or not self.context.release.registers_tails:
             return
-        if num_tokens % self.block_size == 0 or num_tokens != self.tail_end(request):
+        end = self.tail_end(request) - (unit if self.drops_last_block else 0)
+        if num_tokens % self.block_size == 0 or num_tokens != end:
             return
         table = self.tables[request.number]
         place = num_tokens // self.block_size

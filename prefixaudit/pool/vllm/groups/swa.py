@@ -72,9 +72,9 @@ class SlidingWindow(Group):
         if unit % size != 0:
             return None
         interval = self.context.retention_interval_tokens
-        need = self._run_for_hit(self.drops_last_block)
         # With the drop, the block after the boundary is matched too.
-        shift = int(self.drops_last_block)
+        shift = int(self.keeps_dropped_block)
+        need = self._run_for_hit(self.keeps_dropped_block)
         kept = [False] * (end - start)
         if interval != 0:
             segment = (unit if interval is None else interval) // size
