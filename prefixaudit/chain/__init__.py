@@ -1,10 +1,11 @@
 """Chains of block hashes, and the BlockTrace built from prompts.
 
 canonical     the canonical SHA-256 chain: tokens and media, under an identity or under none
+digests       those of recent prompts, so that nothing is hashed twice
 builder       TraceBuilder: prompts in, BlockTrace out
-tree_kernels  the loops of the radix tree
+tree          the radix tree while it grows; tree_kernels: its loops
 partial       traces whose partial last ids count as blocks, and the range for finer blocks
-export        a BlockTrace as a file, and back
+export        a BlockTrace as a file, and back; export_lines: as lines for other tools
 recipes       the chains of engines, byte for byte, one file a recipe
 """
 

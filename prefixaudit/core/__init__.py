@@ -8,5 +8,9 @@ trace     BlockTrace, the waist: all blocks of all requests as integers
 pool      hits: HitCurve, Lookups
 engine    what is known of an engine's cache by version
 model     the shape of a model, as far as it costs FLOPs or bytes
-report    what a renderer gets
+times     what hits are worth in seconds and money
+reading   what an engine says of its own cache; reported: what servers said, beside a replay
+rule, audit, finding  a rule, what it looks at, and what it finds
+why, template, gate, inspection, log_fact, report  what commands answer
+prefixes  how far two token arrays are the same
 """

@@ -7,6 +7,7 @@ sweeps     rows of options; hardware, isolation, policies, coarser, routing, tie
 mixing     spreads numbers evenly, for what is drawn or routed by a hash
 shape, contents, sampling, recommend  what is said of the log and its curve
 timing     seconds of a step from the cost model or from measurements
+wording    findings, assumptions, and what wasn't compared
 formats    one file an output format
 """
 

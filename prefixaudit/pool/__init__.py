@@ -1,14 +1,18 @@
 """Replays a BlockTrace against a pool of blocks.
 
-lru          exact LRU hits for every capacity in one pass, hits and donors at one
-lru_kernels  its loops
-curves       a curve's knee and the capacities worth showing
-rates        the definitions of a hit rate, told apart
-resolution   what a trace's coarse blocks leave open for an engine's finer ones
-vllm, sglang the engines' own pools, operation by operation
-eviction     policies of radix trees, one file each
-explicit     vLLM's block pool at chosen capacities; explicit_curve: its curve, and where it's exact
+lru              exact LRU hits for every capacity in one pass, hits and donors at one
+separate         traces relabelled by a key: nothing is shared across namespaces
+curves           a curve's knee and the capacities worth showing
+rates            the definitions of a hit rate, told apart
+resolution       what a trace's coarse blocks leave open for an engine's finer ones
+forks            what several samples of one prompt hold
+vllm, sglang     the engines' own pools, operation by operation
+eviction         policies of radix trees, one file each
+explicit         vLLM's block pool at chosen capacities; explicit_blocks: ids of a request's blocks
+explicit_curve   its curve, and where that is exact
 explicit_engine  the pool of an engine profile at chosen capacities
+
+The loops are compiled and stand alone in `*_kernels.py`, each beside the module that calls them.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ from prefixaudit.prompts.templates import Refusal, TemplateRenderer
 if TYPE_CHECKING:
     from prefixaudit.prompts.encoder import TextEncoder
 
-# Names that the renderer and the server set themselves; in chat_template_kwargs these five win,
-# as in vLLM, and the others are refused.
+# Names that the renderer and the server set themselves; in chat_template_kwargs the first four
+# win, as in vLLM, the second are refused, and the third have no effect.
 _OVERRIDES = ("tools", "documents", "add_generation_prompt", "continue_final_message")
 _REFUSED = ("messages", "conversations", "chat_template", "return_assistant_tokens_mask")
 _IGNORED = ("tokenize", "return_dict", "return_tensors", "padding", "truncation", "max_length")
