@@ -3,7 +3,7 @@
 facts           servers and tiers of a deployment; server_facts: what is known of each server
 gathering       what is noted of each request while the log is read
 identities      the log's identities as numbers
-keys            a tier's key, and the complete one, as namespaces; media: how a key tells media apart
+keys            a tier's key, and the complete one, as namespaces; media: how it tells media apart
 hash_roots      which servers' hashes can be equal at all
 tiers           replays each tier under both keys
 sharing         readers, donors, and the fields in which they differ
