@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,13 +15,13 @@ from prefixaudit.cost.hardware import find_gpu, find_tier
 from prefixaudit.cost.memory import KvGroup
 from prefixaudit.cost.pool import PoolEstimate, PoolSettings
 from prefixaudit.deployment.hardware import efficiency_range, engine_log_of, measured_prefill
-from prefixaudit.errors import ConfigurationError, UsageError
+from prefixaudit.deployment.model_folder import read_config_file
+from prefixaudit.errors import UsageError
 from prefixaudit.families import describe
 from prefixaudit.printable import printable
 
 SCHEMA_VERSION: Final = 1
 GIB: Final = 2**30
-_MAX_CONFIG_BYTES: Final = 16 * 2**20
 
 _COMPONENT_TITLES: Final = {
     "attn_proj": "attention projections",
@@ -101,23 +101,9 @@ def answer(wish: Wish) -> CostEstimate:
     return estimate_cost(describe(read_config(wish.model)), question)
 
 
-def read_config(model: Path) -> dict[str, Any]:
+def read_config(model: Path) -> Mapping[str, Any]:
     """Return the decoded config.json of a model folder, or the file itself."""
-    path = model / "config.json" if model.is_dir() else model
-    try:
-        with path.open("rb") as stream:
-            content = stream.read(_MAX_CONFIG_BYTES + 1)
-    except OSError as error:
-        raise ConfigurationError(f"{path}: can't be read: {error.strerror}") from None
-    if len(content) > _MAX_CONFIG_BYTES:
-        raise ConfigurationError(f"{path}: larger than {_MAX_CONFIG_BYTES // 2**20} MiB")
-    try:
-        config = orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        raise ConfigurationError(f"{path}: not valid JSON: {error}") from None
-    if not isinstance(config, dict):
-        raise ConfigurationError(f"{path}: not a JSON object; a model's config.json is one")
-    return config
+    return read_config_file(model / "config.json" if model.is_dir() else model)
 
 
 def as_json(estimate: CostEstimate) -> str:

@@ -32,12 +32,20 @@ def read_model_config(folder: Path) -> Mapping[str, Any] | None:
     Raises ConfigurationError where it can't be read or isn't a JSON object.
     """
     path = folder / "config.json"
-    if not path.exists():
-        return None
+    return read_config_file(path) if path.exists() else None
+
+
+def read_config_file(path: Path) -> Mapping[str, Any]:
+    """Return a decoded config.json; `Infinity` stands in some of them and is taken.
+
+    Raises ConfigurationError where it can't be read or isn't a JSON object.
+    """
     try:
-        if path.stat().st_size > _MAX_CONFIG_BYTES:
+        with path.open("rb") as stream:
+            content = stream.read(_MAX_CONFIG_BYTES + 1)
+        if len(content) > _MAX_CONFIG_BYTES:
             raise ConfigurationError(f"{path}: larger than 16 MiB; expected a model's config")
-        config = json.loads(path.read_bytes())
+        config = json.loads(content)
     except OSError as error:
         raise ConfigurationError(f"{path}: can't be read: {error.strerror}") from error
     except UnicodeDecodeError:
