@@ -31,6 +31,8 @@ _SERVER_OPTIONS: Final = frozenset(
 )
 # Commands whose words name a server without starting it.
 _NO_STARTERS: Final = frozenset(("echo", "printf", "grep", "pkill", "pgrep", "kill", "pip", "uv"))
+# Commands that give a text to a shell, here or elsewhere.
+_PASS_TO_SHELL: Final = frozenset(("ssh", "su", "runuser", "tmux", "screen", "flock"))
 
 # Image name (without registry) to the engine whose version its tag is, and to what its own
 # entry point runs.
@@ -142,22 +144,46 @@ def processes_of(process: Process) -> Iterator[Process]:
     """Yield the processes that one starts: itself, or those of the shell text that it runs."""
     words = process.words
     first = PurePosixPath(str(words[0])).name if words else ""
-    if first in _NO_STARTERS and not is_server(words):
+    runs = first == "uv" and any(word.text == "run" for word in words[1:3])
+    if first in _NO_STARTERS and not runs:
         return
-    if first in _SHELLS:
-        for place, word in enumerate(words[1:], start=1):
-            text = word.text or ""
-            if text.startswith("-") and "c" in text and place + 1 < len(words):
-                script = words[place + 1]
-                if script.text is not None:
-                    yield from script_processes(script.text, replace(process, words=()))
-                return
-            if not text.startswith("-"):
-                return  # a script in the image
     for start in range(len(words)):
         if is_server(words[start:]):
             yield replace(process, words=words[start:])
             return
+        if PurePosixPath(str(words[start])).name in _SHELLS:
+            script = _script_of(words[start + 1 :])
+            if script is not None:
+                yield from _text_processes(script, process)
+                return
+            if start == 0:
+                return  # a script in the image
+    if first in _PASS_TO_SHELL:
+        for word in words[1:]:
+            if " " in (word.text or word.script):
+                yield from _text_processes(word, process)
+
+
+def _script_of(words: Sequence[Word]) -> Word | None:
+    """Return the text that a shell is given with `-c`, None where it runs a file."""
+    place = 0
+    while place < len(words):
+        text = words[place].text or ""
+        if not text.startswith(("-", "+")):
+            return None
+        if not text.startswith("--"):
+            if "c" in text:
+                rest = words[place + 1 :]
+                # `-ceo pipefail TEXT`: what -o names comes before the text.
+                return next(iter(rest[1:] if text.endswith("o") else rest), None)
+            place += text.endswith("o")
+        place += 1
+    return None
+
+
+def _text_processes(word: Word, process: Process) -> Iterator[Process]:
+    text = word.text if word.text is not None else word.script
+    yield from script_processes(text, replace(process, words=()))
 
 
 def script_processes(text: str, base: Process, *, is_whole_file: bool = False) -> Iterator[Process]:

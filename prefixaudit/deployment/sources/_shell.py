@@ -44,19 +44,27 @@ _KEYWORDS: Final = frozenset(
 )
 _SEPARATOR: Final = "\0"  # between the words that an expansion splits into
 _UNKNOWN: Final = "\1"  # before an element of an array that isn't known
+# Around what isn't known in the text of a script: no file that is UTF-8 holds it.
+_MARK: Final = "\udc02"
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
     """One word. `text` None: only a shell knows it; `raw` is then how the script writes it.
 
-    `partial` is then what stands around the unknown parts; it may be private.
+    `script` is then the text with marks for the unknown parts, for a shell that is to run it; it
+    may be private.
     """
 
     text: str | None
     line: int
     raw: str = ""
-    partial: str = ""
+    script: str = ""
+
+    @property
+    def partial(self) -> str:
+        """What stands around the unknown parts of a word; it may be private."""
+        return "".join(self.script.split(_MARK)[::2])
 
     def __str__(self) -> str:
         return self.text if self.text is not None else self.raw
@@ -69,6 +77,11 @@ class ShellCommand:
     words: tuple[Word, ...]
     environment: Mapping[str, str | None]
     line: int
+
+
+def unknown_part(name: str) -> str:
+    """Return what stands in a `Word.script` for a part that isn't known: a variable's name."""
+    return f"{_MARK}{name}{_MARK}"
 
 
 def commands(text: str, known: Mapping[str, str | None] | None = None) -> Iterator[ShellCommand]:
@@ -181,7 +194,11 @@ class _Reader:
         array = False
         while self.place < len(self.text):
             char = self.text[self.place]
-            if quote == "'":
+            if char == _MARK:
+                end = self.text.find(_MARK, self.place + 1)
+                text += self._step((end if end >= 0 else len(self.text)) + 1 - self.place)
+                is_known = False
+            elif quote == "'":
                 if self._step() == "'":
                     quote = ""
                 else:
@@ -202,10 +219,13 @@ class _Reader:
             elif char == "`":
                 end = self.text.find("`", self.place + 1)
                 self._step((end if end >= 0 else len(self.text)) + 1 - self.place)
+                text += unknown_part("$(…)")
                 is_known = False
             elif char == "$":
+                begin = self.place
                 value, splits = self._expansion(bool(quote))
                 if value is None:
+                    text += unknown_part(_without_values(self.text[begin : self.place]))
                     is_known = False
                 elif splits:
                     text += _SEPARATOR.join(value.split())
@@ -309,7 +329,7 @@ def _part(part: str, line: int, raw: str) -> Word:
 
 def _without_values(raw: str) -> str:
     """Return how an unknown word is written, safe to show: its option and variables only."""
-    names = re.findall(r"\$\{?[A-Za-z_][A-Za-z0-9_]*\}?|\$\(", raw)
+    names = re.findall(r"\$\{?[A-Za-z_][A-Za-z0-9_]*\}?|\$\((?:[A-Z_][A-Z0-9_]*\)|…\))?", raw)
     shown = " ".join("$(…)" if name == "$(" else name for name in names) or "…"
     match = re.match(r"--?[A-Za-z][A-Za-z0-9_.-]*=|[A-Za-z_][A-Za-z0-9_]*\+?=", raw)
     return (match[0] if match else "") + shown

@@ -170,14 +170,17 @@ def vllm_server(process: Process, attachments: Attachments) -> tuple[Piece, list
     return draft.piece(), stores
 
 
-def config_server(process: Process, config: Mapping[str, Any]) -> Piece:
-    """Return the [[server]] of a vLLM configuration file that no command line names."""
+def config_server(
+    process: Process, config: Mapping[str, Any], attachments: Attachments
+) -> tuple[Piece, list[Piece]]:
+    """Return the [[server]] of a vLLM configuration that no command line names, and its tiers."""
     draft = ServerDraft(process, "vllm")
     options = Options(values=config_values(config), is_complete=False)
     draft.unknown.append("options of the command line")
     _take(options, draft)
-    vllm_stores(draft, options.values.get("kv-transfer-config"), complete=False, attachments=None)
-    return draft.piece()
+    connector = options.values.get("kv-transfer-config")
+    stores = vllm_stores(draft, connector, complete=False, attachments=attachments)
+    return draft.piece(), stores
 
 
 def config_values(config: Mapping[str, Any]) -> dict[str, Any]:

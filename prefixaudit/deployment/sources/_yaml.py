@@ -11,6 +11,7 @@ from prefixaudit.deployment.sources._sketch import SourceFile
 from prefixaudit.errors import ConfigurationError
 
 _MAX_MERGED_KEYS: Final = 10_000
+_MAX_UNFOLDED: Final = 1_000_000
 
 
 class LocatedDict(dict[str, Any]):
@@ -20,11 +21,22 @@ class LocatedDict(dict[str, Any]):
     key_lines: dict[str, int]
 
 
+class _RefusedError(yaml.constructor.ConstructorError):
+    """YAML that is well formed, and that nobody means; the problem is in our words."""
+
+
 class _Loader(yaml.SafeLoader):
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._flattened: set[int] = set()
+
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        if id(node) not in self._flattened:  # before merges, which own keys may override
+            self._flattened.add(id(node))
+            _refuse_repeated_keys(node)
         super().flatten_mapping(node)
         if len(node.value) > _MAX_MERGED_KEYS:
-            raise yaml.constructor.ConstructorError(
+            raise _RefusedError(
                 None, None, "merge keys unfold to too many entries", node.start_mark
             )
 
@@ -41,6 +53,34 @@ class _Loader(yaml.SafeLoader):
         return located  # type: ignore[return-value]
 
 
+def _refuse_repeated_keys(node: yaml.MappingNode) -> None:
+    """Raise for a key that stands twice: kubectl and compose refuse it, PyYAML takes the last."""
+    seen: set[tuple[str, str]] = set()
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+            continue
+        if (key.tag, key.value) in seen:
+            raise _RefusedError(None, None, "a key stands twice in a mapping", key.start_mark)
+        seen.add((key.tag, key.value))
+
+
+def _unfolded(value: Any, sizes: dict[int, int]) -> int:
+    """Return how many values a document has where every alias is written out.
+
+    Raises ValueError from `_MAX_UNFOLDED` on, and where a value holds itself.
+    """
+    if not isinstance(value, dict | list):
+        return 1
+    known = sizes.get(id(value))
+    if known is None:
+        sizes[id(value)] = _MAX_UNFOLDED  # while its own parts are counted: a loop
+        items = value.values() if isinstance(value, dict) else value
+        known = sizes[id(value)] = 1 + sum(_unfolded(item, sizes) for item in items)
+    if known >= _MAX_UNFOLDED:
+        raise ValueError
+    return known
+
+
 def _construct_located(loader: _Loader, node: yaml.MappingNode) -> Any:
     return loader.construct_mapping(node)
 
@@ -55,18 +95,28 @@ def _key(key: object) -> str:
 def read_yaml(file: SourceFile) -> list[Any]:
     """Return the documents of a YAML (or JSON) file. Raises ConfigurationError with the line."""
     try:
-        return [item for item in yaml.load_all(file.text, Loader=_Loader) if item is not None]
+        documents = [item for item in yaml.load_all(file.text, Loader=_Loader) if item is not None]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = f":{mark.line + 1}" if mark is not None else ""
         hint = None
         if "{{" in file.text:
             hint = "this looks like a Helm template; render it first: helm template …"
+        problem = error.problem if isinstance(error, _RefusedError) else "not valid YAML"
         raise ConfigurationError(
-            f"{file.path}{line}: not valid YAML; expected plain YAML", hint=hint
+            f"{file.path}{line}: {problem}; expected plain YAML", hint=hint
         ) from None
     except (yaml.YAMLError, ValueError, RecursionError):
         raise ConfigurationError(f"{file.path}: not valid YAML; expected plain YAML") from None
+    sizes: dict[int, int] = {}
+    try:
+        for document in documents:
+            _unfolded(document, sizes)
+    except (ValueError, RecursionError):
+        raise ConfigurationError(
+            f"{file.path}: its aliases unfold to a million values or more; expected plain YAML"
+        ) from None
+    return documents
 
 
 def yaml_or_none(file: SourceFile) -> list[Any] | None:

@@ -16,7 +16,7 @@ from prefixaudit.deployment.sources._process import (
     known_image,
 )
 from prefixaudit.deployment.sources._programs import sketch_of_containers
-from prefixaudit.deployment.sources._shell import Word
+from prefixaudit.deployment.sources._shell import Word, unknown_part
 from prefixaudit.deployment.sources._sketch import (
     Attachments,
     DeploymentSource,
@@ -160,13 +160,28 @@ def _words(value: object, line: int) -> tuple[Word, ...] | None:
         for item in value:
             text = _text(item)
             known = _expanded(text)
-            words.append(Word(known, line, "" if known is not None else _names(text)))
+            if known is not None:
+                words.append(Word(known, line))
+            else:
+                words.append(Word(None, line, _names(text), _marked(text)))
         return tuple(words)
-    text = str(value)
+    if isinstance(value, Mapping):
+        return (Word(None, line, "what isn't a command"),)
+    text = _text(value)
     # Line breaks of a folded or literal block are blanks, as compose splits it.
     parts = _shell.commands(re.sub(r"\\?\n", " ", text).replace("$$", "\\$"))
     first = next(parts, None)
-    return () if first is None else tuple(Word(w.text, line, w.raw) for w in first.words)
+    return () if first is None else tuple(Word(w.text, line, w.raw, w.script) for w in first.words)
+
+
+def _marked(text: str) -> str:
+    """Replace variables by their defaults, by a mark where one has none."""
+
+    def value(match: re.Match[str]) -> str:
+        known = _expanded(match[0])
+        return unknown_part(_names(match[0])) if known is None else known
+
+    return _VARIABLE.sub(value, text)
 
 
 def _names(text: str) -> str:

@@ -19,7 +19,7 @@ from prefixaudit.deployment.sources._process import (
     known_image,
 )
 from prefixaudit.deployment.sources._programs import sketch_of_containers
-from prefixaudit.deployment.sources._shell import Word
+from prefixaudit.deployment.sources._shell import Word, unknown_part
 from prefixaudit.deployment.sources._sketch import (
     Attachments,
     DeploymentSource,
@@ -210,8 +210,21 @@ def _words(
         names = " ".join(match[0] for match in _REFERENCE.finditer(text))
         option, separator, _ = text.partition("=")
         raw = f"{option}={names}" if separator and text.startswith("-") else names
-        words.append(Word(known, line, "" if known is not None else raw))
+        if known is not None:
+            words.append(Word(known, line))
+        else:
+            words.append(Word(None, line, raw, _marked(text, environment)))
     return tuple(words)
+
+
+def _marked(text: str, environment: Mapping[str, str | None]) -> str:
+    """Replace `$(NAME)`, by a mark where the value isn't known."""
+
+    def value(match: re.Match[str]) -> str:
+        found = environment.get(match[1], match[0])
+        return unknown_part(match[0]) if found is None else found
+
+    return _REFERENCE.sub(value, text)
 
 
 SOURCE = DeploymentSource(

@@ -44,7 +44,8 @@ def read(file: SourceFile, attachments: Attachments) -> Sketch:
         words=(),
         location=Location(path=file.path, line=line_of(config)),
     )
-    return Sketch(servers=(config_server(process, config),))
+    server, tiers = config_server(process, config, attachments)
+    return Sketch(servers=(server,), tiers=tuple(tiers))
 
 
 def attached(file: SourceFile) -> Mapping[str, SourceFile]:

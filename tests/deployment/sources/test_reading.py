@@ -648,3 +648,106 @@ def test_what_is_written_reads_back_to_the_same_facts(data: st.DataObject, tmp_p
     assert shown(written_and_read([path], tmp_path)) == shown(understood)
     if "$UNKNOWN" in words:
         assert only_server(understood).settings.get("trust_remote_code", UNKNOWN) is UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'bash -euo pipefail -c "vllm serve org/model --port $PORT --enable-lora"',
+        "srun --nodes=1 bash --norc -c 'vllm serve org/model --enable-lora --port $PORT'",
+        'ssh host "vllm serve org/model --enable-lora --port $(free_port)"',
+        "uv run --with vllm vllm serve org/model --enable-lora --port $PORT",
+    ],
+)
+def test_server_in_a_text_for_another_shell_is_read(tmp_path: Path, script: str) -> None:
+    server = only_server(read(tmp_path, serve__sh=script))
+
+    assert (server.settings["enable_lora"], server.identity.model) == (True, "org/model")
+
+
+def test_secret_in_a_pods_script_hides_only_itself(tmp_path: Path) -> None:
+    server = only_server(
+        read(
+            tmp_path,
+            pod__yaml="""
+            apiVersion: v1
+            kind: Pod
+            metadata: {name: server}
+            spec:
+              containers:
+              - image: vllm/vllm-openai:v0.10.1
+                command: [sh, -c]
+                args: ["vllm serve org/model -tp $(TP) --api-key '$(KEY)' --max-model-len $(LEN)"]
+                env:
+                - {name: TP, value: "2"}
+                - {name: KEY, valueFrom: {secretKeyRef: {name: secret, key: key}}}
+                - {name: LEN, valueFrom: {secretKeyRef: {name: secret, key: len}}}
+            """,
+        )
+    )
+
+    assert server.settings["tensor_parallel_size"] == 2
+    assert "max_model_len" not in server.settings
+
+
+def test_variable_in_a_services_script_hides_only_itself(tmp_path: Path) -> None:
+    server = only_server(
+        read(
+            tmp_path,
+            compose__yaml="""
+            services:
+              server:
+                image: vllm/vllm-openai:v0.10.1
+                entrypoint: [sh, -c]
+                command: ["vllm serve org/model --api-key ${KEY} -tp ${TP:-4}"]
+            """,
+        )
+    )
+
+    assert server.settings["tensor_parallel_size"] == 4
+
+
+def test_command_that_is_no_command_names_no_model(tmp_path: Path) -> None:
+    text = "services: {server: {image: 'vllm/vllm-openai:v0.10.1', command: {model: org}}}"
+    server = only_server(read(tmp_path, compose__yaml=text))
+
+    assert server.identity.model is UNKNOWN
+
+
+def test_store_of_a_configuration_file_is_a_tier(tmp_path: Path) -> None:
+    deployment = read(
+        tmp_path,
+        config__yaml="model: org/model\nkv-transfer-config: {kv_connector: MooncakeStoreConnector}",
+    )
+
+    assert [tier.name for tier in deployment.tiers if tier.name != "pool"] == ["mooncake"]
+
+
+def test_key_that_stands_twice_is_refused_with_its_line(tmp_path: Path) -> None:
+    text = (
+        "services:\n  a:\n    image: vllm/vllm-openai:v0.9.2\n    image: vllm/vllm-openai:v0.9.0\n"
+    )
+
+    with pytest.raises(ConfigurationError, match=r"yaml:4: a key stands twice"):
+        read(tmp_path, compose__yaml=text)
+
+
+def test_own_key_may_override_a_merged_one(tmp_path: Path) -> None:
+    text = """
+    x-common: &common {image: "vllm/vllm-openai:v0.9.0", command: --model org/model}
+    services: {server: {<<: *common, image: "vllm/vllm-openai:v0.9.2"}}
+    """
+
+    server = only_server(read(tmp_path, compose__yaml=text))
+
+    assert server.engine is not None
+    assert server.engine.version == "0.9.2"
+
+
+def test_aliases_that_unfold_without_end_are_refused(tmp_path: Path) -> None:
+    """Nine values of nine values, ten deep: 3.5e9 of them in a few hundred bytes."""
+    layers = "".join(f"l{i + 1}: &l{i + 1} [{', '.join([f'*l{i}'] * 9)}]\n" for i in range(10))
+    text = f"l0: &l0 [x]\n{layers}services: {{a: {{image: vllm/vllm-openai, command: *l10}}}}\n"
+
+    with pytest.raises(ConfigurationError, match="aliases unfold to a million"):
+        read(tmp_path, compose__yaml=text)
