@@ -40,6 +40,7 @@ from prefixaudit.deployment import Deployment
 if TYPE_CHECKING:
     from prefixaudit.analysis.auditing import Auditing
     from prefixaudit.analysis.reasons import Reasons
+    from prefixaudit.analysis.warming import Warming
     from prefixaudit.core.model import ModelSpec
 
 # Where no engine is given: all that changes the KV, and what a request itself asks to be apart.
@@ -68,6 +69,7 @@ def full_report(
     setting: GeneratedSetting,
     auditing: Auditing | None = None,
     reasons: Reasons | None = None,
+    warming: Warming | None = None,
 ) -> Report:
     model = deployment.model
     kv_bytes = kv_bytes_per_token(deployment)
@@ -85,7 +87,8 @@ def full_report(
     if model is not None:
         from prefixaudit.cost.flops import flops_by_depth, saved_flops
 
-        depths = flops_by_depth(model, trace.block_size, int(full_blocks.max(initial=0)))
+        longest = int(full_blocks.max(initial=0)) if warming is None else warming.most_blocks()
+        depths = flops_by_depth(model, trace.block_size, longest)
         per_request = figures.prefill_per_request(model, trace.num_prompt_tokens)
         prefill = float(per_request.sum())
     own_trace: BlockTrace | None = None
@@ -96,15 +99,27 @@ def full_report(
             # The pools of several servers are simulated as one of all their blocks.
             size = size.of_servers(auditing.num_servers)
             capacity_blocks = size.capacity_blocks
-    simulated = simulate(
-        # Requests of one key share the nodes of `own_trace`: no field is left to tell them apart.
-        trace if own_trace is None else own_trace,
-        fields if own_trace is None else (),
-        engine=engine,
-        policy=deployment.engine_settings.get("eviction_policy"),
-        capacity_blocks=capacity_blocks,
-        flops_by_depth=depths,
-    )
+    policy = deployment.engine_settings.get("eviction_policy")
+    if warming is not None:
+        # The audit's trace doesn't hold what was in the pool before.
+        own_trace = None
+        simulated = warming.simulate(
+            fields,
+            engine=engine,
+            policy=policy,
+            capacity_blocks=capacity_blocks,
+            flops_by_depth=depths,
+        )
+    else:
+        simulated = simulate(
+            # Requests of one key share the nodes of `own_trace`: no field is left to tell apart.
+            trace if own_trace is None else own_trace,
+            fields if own_trace is None else (),
+            engine=engine,
+            policy=policy,
+            capacity_blocks=capacity_blocks,
+            flops_by_depth=depths,
+        )
     if model is not None:
         saved_per_request = saved_flops(model, simulated.lookups.num_cached_tokens)
 
@@ -160,6 +175,7 @@ def full_report(
             capacity_range_blocks=size.range_blocks,
             num_distinct_blocks=trace.num_distinct_blocks,
             simulation=simulated.about,
+            warm_start=None if warming is None else warming.facts(),
         ),
         num_prompt_tokens=num_prompt_tokens,
         prefill_flops=prefill,
@@ -191,6 +207,7 @@ def full_report(
         notes=(
             *notes_for(gathered, trace, deployment, setting, fields, simulated),
             *notes_of_facts(facts),
+            *(() if warming is None else warming.notes(trace.block_size)),
             *size.notes,
         ),
         rows=request_rows(gathered, trace, simulated.lookups, per_request, saved_per_request),
@@ -207,9 +224,10 @@ def full_report(
             pool=lambda separated: lookups_at(
                 separated,
                 engine=engine,
-                policy=deployment.engine_settings.get("eviction_policy"),
+                policy=policy,
                 capacity_blocks=capacity_blocks,
             ),
+            is_cold=warming is None,
         ),
         why=None
         if reasons is None

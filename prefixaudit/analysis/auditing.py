@@ -165,6 +165,7 @@ class Auditing:
         reported: ReportedFacts | None = None,
         saved_flops: Callable[[Int64Array], float] | None,
         pool: PoolReplay | None = None,
+        is_cold: bool = True,
     ) -> AuditReport:
         """Replay all tiers and run all rules.
 
@@ -173,6 +174,7 @@ class Auditing:
         reported     what servers reported, beside the replay
         saved_flops  FLOPs that the cached tokens of all requests (int64 [requests]) spare
         pool         replays a separated trace in the engine's own pool
+        is_cold      False: `endless` is of a pool that wasn't empty; the audit's own replays are
         """
         log = self._log
         assert log is not None, "finish comes first"
@@ -184,6 +186,10 @@ class Auditing:
                 f"{self.num_servers:,} servers: reuse and curve take their pools as one of all "
                 "their blocks, in which requests of different servers share nothing; the audit "
                 "replays each server's own pool (LRU)"
+            )
+        if not is_cold:
+            notes.append(
+                "the audit replays from an empty pool: who stored what it held before isn't known"
             )
         for tier in self._tiers:
             if not can_replay(log, tier):
@@ -218,9 +224,11 @@ class Auditing:
             findings=findings_of(self._rules, subject),
             tiers=tuple(self._figures(replay) for replay in replays),
             safe_this_pool_tokens=None
-            if local is None
+            if local is None or not is_cold
             else int(local.safe_lookups.num_cached_tokens.sum()),
-            safe_endless_pool_tokens=None if local is None else self._safe_endless(local, endless),
+            safe_endless_pool_tokens=None
+            if local is None or not is_cold
+            else self._safe_endless(local, endless),
             num_cross_tenant_private_tokens=_cross_tenant(replays),
             isolation=() if local is None else self._isolation(local, saved_flops, pool),
             proposed_public_prefixes=propose_prefixes(

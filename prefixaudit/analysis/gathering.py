@@ -31,6 +31,7 @@ from prefixaudit.prompts import Replayer, ReplayRun, ReplayStatistics
 if TYPE_CHECKING:
     from prefixaudit.analysis.auditing import Auditing
     from prefixaudit.analysis.reasons import Reasons
+    from prefixaudit.analysis.warming import Warming
 
 _PROGRESS_REQUESTS = 64
 _NOT_REPORTED = -1
@@ -189,10 +190,11 @@ def gather(
     progress: Progress,
     auditing: Auditing | None = None,
     reasons: Reasons | None = None,
+    warming: Warming | None = None,
 ) -> Gathered:
     """Read the log to its end and return its trace; `trace` is None where nothing was replayed.
 
-    `auditing` and `reasons` are shown every prompt that the trace takes.
+    `auditing`, `reasons` and `warming` are shown every prompt that the trace takes.
     """
     builder: TraceBuilder | None = None
     block_size, origin = choose_block_size(deployment, None)
@@ -228,6 +230,8 @@ def gather(
             builder = TraceBuilder(block_size=block_size, cache_generated=cache_generated)
             if auditing is not None:
                 auditing.start(block_size)
+            if warming is not None:
+                warming.start(block_size, prompt, cache_generated=cache_generated)
         try:
             builder.add(prompt, len(rows))
         except IncompleteError as error:
@@ -238,6 +242,8 @@ def gather(
             auditing.add(prompt, len(rows))
         if reasons is not None:
             reasons.add(prompt)
+        if warming is not None:
+            warming.add(prompt, len(rows))
         usage_rows.add(request, len(rows), num_requests, is_approximate=prompt.is_approximate)
         rows.add(request, num_requests)
         num_requests += 1

@@ -19,7 +19,7 @@ from prefixaudit.analysis.gathering import (
 from prefixaudit.core.report import Report
 from prefixaudit.core.request import BlockHashes, ChatMessages, RawText, Request, Skipped
 from prefixaudit.deployment import Deployment
-from prefixaudit.errors import ConfigurationError
+from prefixaudit.errors import ConfigurationError, UsageError
 from prefixaudit.prompts import (
     AS_SENT,
     SGLANG,
@@ -33,6 +33,7 @@ from prefixaudit.prompts import (
 if TYPE_CHECKING:
     from prefixaudit.analysis.auditing import Auditing
     from prefixaudit.analysis.reasons import Reasons
+    from prefixaudit.analysis.warming import Warming
     from prefixaudit.logs import ReadOptions
 
 # A process takes about a second to start and replays a few megabytes a second.
@@ -48,7 +49,8 @@ class AnalysisOptions:
     of what comes out of an archive, None: its defaults.
     `jobs` None is as many processes as the log is worth, at most all cores. `audit` False leaves
     the audit out; `rule_folders` hold rules beside the own ones. `why` False leaves out where
-    tokens go; `what_if` replays the log again for each cause that can be repaired.
+    tokens go; `what_if` replays the log again for each cause that can be repaired. `warm_from` is a
+    dump of KV events: what the pool holds before the log.
     """
 
     log_format: str | None = None
@@ -64,6 +66,7 @@ class AnalysisOptions:
     rule_folders: tuple[Path, ...] = ()
     why: bool = True
     what_if: bool = False
+    warm_from: Path | None = None
 
     def read_options(self, deployment: Deployment | None = None) -> ReadOptions:
         """Return how logs are read; the deployment's engine decides what some bodies become."""
@@ -124,12 +127,13 @@ def analyse(
     check_capacity(deployment)
     auditing = _auditing(deployment, options)
     reasons = _reasons(deployment, options)
-    gathered = gather_logs(paths, deployment, options, progress, auditing, reasons)
+    warming = _warming(deployment, options)
+    gathered = gather_logs(paths, deployment, options, progress, auditing, reasons, warming)
     setting = generated_setting(options, deployment)
     progress.stage("simulating the pool")
     if gathered.trace is None:
         return empty_report(gathered, deployment, setting)
-    report = full_report(gathered, gathered.trace, deployment, setting, auditing, reasons)
+    report = full_report(gathered, gathered.trace, deployment, setting, auditing, reasons, warming)
     if options.what_if and reasons is not None:
         from prefixaudit.analysis.what_if import with_what_ifs
 
@@ -149,6 +153,14 @@ def _reasons(deployment: Deployment, options: AnalysisOptions) -> Reasons | None
         cache_generated=caches_answers,
         replay_options=replay_options_for(deployment, encode_generated=caches_answers),
     )
+
+
+def _warming(deployment: Deployment, options: AnalysisOptions) -> Warming | None:
+    if options.warm_from is None:
+        return None
+    from prefixaudit.analysis.warming import Warming
+
+    return Warming(options.warm_from, deployment)
 
 
 def _auditing(deployment: Deployment, options: AnalysisOptions) -> Auditing | None:
@@ -172,6 +184,7 @@ def gather_logs(
     progress: Progress,
     auditing: Auditing | None = None,
     reasons: Reasons | None = None,
+    warming: Warming | None = None,
 ) -> Gathered:
     """Read and replay logs, or read an export back; the expensive half of `analyse`.
 
@@ -180,6 +193,10 @@ def gather_logs(
     from prefixaudit.logs import read_logs
 
     if len(paths) == 1 and options.log_format is None and _is_trace_file(Path(paths[0])):
+        if warming is not None:
+            raise UsageError(
+                f"{paths[0]}: an export holds no tokens that those of a dump could match"
+            )
         return from_trace_file(Path(paths[0]))
     caches_answers = generated_setting(options, deployment) != "off"
     stream = read_logs(paths, options.read_options(deployment))
@@ -200,6 +217,7 @@ def gather_logs(
         progress=progress,
         auditing=auditing,
         reasons=reasons,
+        warming=warming,
     )
 
 

@@ -104,6 +104,14 @@ UsdPerGpuHourOption = Annotated[
     float | None,
     typer.Option("--usd-per-gpu-hour", metavar="USD", min=0, help="Price of one GPU."),
 ]
+WarmFromOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--warm-from",
+        metavar="FILE",
+        help="Dump of KV events (vLLM, SGLang, LMCache): what the pool holds before the log.",
+    ),
+]
 LogFormatOption = Annotated[
     str | None,
     typer.Option(

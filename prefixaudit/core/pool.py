@@ -1,4 +1,4 @@
-"""What a pool simulation returns: hits at every capacity, and one row a request at one capacity."""
+"""What a pool simulation starts with and returns: hits at every capacity, rows at one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Lookups:
 
     num_cached_tokens  int64 [requests]
     donor_offsets      int64 [requests + 1]  where a request's donors start in the next two
-    donors             int32 [donors]        position in the trace of the request that stored them
+    donors             int32 [donors]        position in the trace of the request that stored them,
+                                             -1: in the pool before the log
     donor_num_tokens   int64 [donors]        in order from the prompt's start; they add up to
                                              num_cached_tokens
     """
@@ -69,3 +70,26 @@ class HitRates:
     of_ids_last_half: float
     num_matched_ids: int
     num_ids: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmStart:
+    """What the pool held before the log, by a dump of KV events in blocks of `block_size` tokens.
+
+    num_tokens     of `num_prefixes` prefixes, each token once: what was put into the pool
+    num_blocks     resident by the dump; of them unrooted (stored before it began), unreachable
+                   (behind a removed block) and those on other media were left out
+    num_unnamed_prefixes  whose the dump doesn't say: they take room and are never hit
+    num_unreadable events that couldn't be read
+    """
+
+    path: str
+    block_size: int
+    num_prefixes: int
+    num_tokens: int
+    num_blocks: int
+    num_unrooted_blocks: int
+    num_unreachable_blocks: int
+    num_other_media_blocks: int
+    num_unnamed_prefixes: int
+    num_unreadable: int

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from prefixaudit.core.finding import Finding
 from prefixaudit.core.log_fact import LogFact
-from prefixaudit.core.pool import Lookups
+from prefixaudit.core.pool import Lookups, WarmStart
 from prefixaudit.core.reported import ReportedFacts
 from prefixaudit.core.request import Skipped
 from prefixaudit.core.times import ForkFacts, TimeFacts
@@ -93,13 +93,15 @@ class PoolSetting:
     simulation: str
     capacity_origin: CapacityOrigin | None = None
     capacity_range_blocks: tuple[int, int] | None = None
+    warm_start: WarmStart | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hits:
     """Figures of one pool size. Each rate names its own definition:
 
-    token_hit_rate            cached tokens / prompt tokens, the whole log from a cold pool
+    token_hit_rate            cached tokens / prompt tokens, the whole log from a cold pool (or what
+                              the pool held before it, `PoolSetting.warm_start`)
     request_hit_rate          requests with one cached block or more / requests; in a trace of block
                               ids: with one matched id or more, a partial last one included
     block_hit_rate            cached full blocks / full blocks of the prompts, last-token rule kept

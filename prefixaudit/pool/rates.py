@@ -23,18 +23,23 @@ def hit_rates(
     *,
     capacity_blocks: int | None,
     order: Int64Array | None = None,
+    num_uncounted: int = 0,
 ) -> HitRates:
     """Return every definition of the hit rate at one capacity; see HitRates for what each means.
 
     `num_cached_tokens` (int64 [requests]) are the Lookups' at that capacity and in that order;
     the figures of ids are replayed here, with partial ids as blocks and without a last-token rule.
+    The first `num_uncounted` requests, the first in `order` too, fill the pool and count in no rate.
     """
     if order is None:
         order = trace.replay_order()
     ids = with_partial_blocks(trace)
-    num_ids = ids.num_prompt_tokens // ids.block_size
     [matched] = hits_at(ids, namespaces, [capacity_blocks], min_recomputed_tokens=0, order=order)
-    tokens = trace.num_prompt_tokens
+    num_ids = (ids.num_prompt_tokens // ids.block_size)[num_uncounted:]
+    tokens = trace.num_prompt_tokens[num_uncounted:]
+    matched = matched[num_uncounted:]
+    num_cached_tokens = num_cached_tokens[num_uncounted:]
+    order = order[num_uncounted:] - num_uncounted
     filled = tokens > 0
     late = order[len(order) // 2 :]
     return HitRates(

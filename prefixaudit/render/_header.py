@@ -60,6 +60,9 @@ def _setting(report: Report) -> Iterator[str]:
         "trace": " (the trace's)",
         "assumed": " (assumed; --block-size)",
     }[pool.block_size_origin]
+    warm = pool.warm_start
+    if warm is not None:
+        room += f", {warm.num_tokens:,} tokens in it at the start"
     yield ", ".join(
         part
         for part in (

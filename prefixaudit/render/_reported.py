@@ -32,7 +32,7 @@ def reported_lines(facts: ReportedFacts) -> Iterator[tuple[int, str]]:
         yield (
             4,
             (
-                "  replayed, an endless pool from cold: "
+                "  replayed, an endless pool: "
                 f"{_percent(facts.replayed_endless_hit_rate)} of the prompt tokens"
             ),
         )

@@ -62,7 +62,9 @@ def _request_row(rows: RequestRows, index: int, position: int) -> dict[str, Any]
         "num_cached_tokens_reported": None if reported < 0 else reported,
         "donors": [
             {
-                "request_id": _encodable(rows.request_ids[lookups.donors[place]]),
+                "request_id": None
+                if lookups.donors[place] < 0
+                else _encodable(rows.request_ids[lookups.donors[place]]),
                 "num_tokens": int(lookups.donor_num_tokens[place]),
             }
             for place in donors

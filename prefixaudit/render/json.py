@@ -63,6 +63,7 @@ def as_values(report: Report) -> dict[str, Any]:
             "capacity_range_blocks": pool.capacity_range_blocks,
             "num_distinct_blocks": pool.num_distinct_blocks,
             "simulation": pool.simulation,
+            "warm_start": None if pool.warm_start is None else asdict(pool.warm_start),
         },
         "totals": {
             "num_requests": log.num_requests,

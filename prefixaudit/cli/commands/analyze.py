@@ -23,6 +23,7 @@ def analyze(
     tensor_parallel: options.TensorParallelOption = None,
     memory_share: options.MemoryShareOption = None,
     engine_log: options.EngineLogOption = None,
+    warm_from: options.WarmFromOption = None,
     measured: options.MeasuredOption = None,
     efficiency: options.EfficiencyOption = None,
     usd_per_gpu_hour: options.UsdPerGpuHourOption = None,
@@ -124,6 +125,7 @@ def analyze(
         rule_folders=tuple(rules or ()),
         why=why,
         what_if=what_if,
+        warm_from=warm_from,
     )
     progress = streams.ProgressLine()
     try:
