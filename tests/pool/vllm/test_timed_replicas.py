@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from prefixaudit.core.trace import BlockTrace
 from prefixaudit.errors import UsageError
-from prefixaudit.plan.sampling import taken
 from prefixaudit.pool.explicit import BlockPoolRules, simulate_pool
 from prefixaudit.pool.lru import hits_at
 from prefixaudit.pool.vllm.scheduler import SchedulerRules
@@ -67,7 +66,7 @@ def test_given_replicas_are_pools_of_their_own(
     for replica in range(number):
         positions = np.flatnonzero(replica_of == replica)
         if len(positions):
-            apart = serve(taken(trace, positions))
+            apart = serve(trace.of_requests(positions))
             np.testing.assert_array_equal(
                 together.num_cached_tokens[positions], apart.num_cached_tokens
             )
