@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
-
 from prefixaudit.cli.tables import Table, labelled, lines_of
 from prefixaudit.cost.estimate import CostEstimate, CostQuestion, CostTimes, estimate_cost
 from prefixaudit.cost.hardware import find_gpu, find_tier
@@ -18,6 +16,7 @@ from prefixaudit.deployment.hardware import efficiency_range, engine_log_of, mea
 from prefixaudit.deployment.model_folder import read_config_file
 from prefixaudit.errors import UsageError
 from prefixaudit.families import describe
+from prefixaudit.json_text import json_text
 from prefixaudit.printable import printable
 
 SCHEMA_VERSION: Final = 1
@@ -146,7 +145,7 @@ def as_json(estimate: CostEstimate) -> str:
         "conventions": estimate.conventions,
         "notes": estimate.notes,
     }
-    return orjson.dumps(values, option=orjson.OPT_INDENT_2).decode()
+    return json_text(values)
 
 
 def as_text(estimate: CostEstimate, name: str) -> str:

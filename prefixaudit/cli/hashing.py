@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import orjson
 
 from prefixaudit.cli.analyzing import load_for
 from prefixaudit.cli.tables import Table, lines_of
@@ -22,6 +21,7 @@ from prefixaudit.core.request import BlockHashes, RawText, Request, Skipped, Tok
 from prefixaudit.core.request import Source as Place
 from prefixaudit.deployment import Deployment, Overrides
 from prefixaudit.errors import IncompleteError, UsageError, unknown_name
+from prefixaudit.json_text import json_text
 
 SCHEMA_VERSION: Final = 1
 _MAX_TOKEN_ID: Final = 2**32 - 1
@@ -173,7 +173,7 @@ def as_json(result: HashedPrompt) -> str:
         ],
         "notes": list(result.notes),
     }
-    return orjson.dumps(values, option=orjson.OPT_INDENT_2).decode()
+    return json_text(values)
 
 
 def as_text(result: HashedPrompt) -> str:

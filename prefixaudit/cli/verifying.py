@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-import orjson
-
 from prefixaudit.cli.tables import Table, labelled, lines_of
+from prefixaudit.json_text import json_text
 from prefixaudit.printable import printable
 from prefixaudit.verify import FileProblem, NotReproduced, VerificationReport
 
@@ -42,7 +41,7 @@ def as_json(report: VerificationReport) -> str:
         "problems": [asdict(item) for item in report.problems],
         "unknown": [asdict(item) for item in report.unknown],
     }
-    return orjson.dumps(values, option=orjson.OPT_INDENT_2).decode()
+    return json_text(values)
 
 
 def as_text(report: VerificationReport) -> str:

@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import orjson
-
 from prefixaudit.core.finding import Finding
 from prefixaudit.errors import ConfigurationError
+from prefixaudit.json_text import json_text
 
 SCHEMA_VERSION: Final = 1
 _MAX_BYTES: Final = 64 * 2**20
@@ -49,11 +48,7 @@ def baseline_text(version: str, findings: Iterable[Finding], figures: Mapping[st
         "findings": [rows[fingerprint] for fingerprint in sorted(rows)],
         "figures": dict(sorted(figures.items())),
     }
-    encodable = json.dumps(values).encode("utf-8")  # escapes lone surrogates, which orjson refuses
-    text: str = orjson.dumps(
-        json.loads(encodable.decode().encode("utf-8", "replace")), option=orjson.OPT_INDENT_2
-    ).decode()
-    return text + "\n"
+    return json_text(values) + "\n"
 
 
 def read_baseline(path: Path) -> Baseline:

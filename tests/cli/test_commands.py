@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -100,6 +102,17 @@ def test_export_is_read_back_with_the_same_figures(cli: Runner, tmp_path: Path) 
     assert exported.out == ""
     for key in ("totals", "endless_pool", "hit_length", "curve"):
         assert again.json[key] == first.json[key]
+
+
+@pytest.mark.parametrize("command", ["analyze", "why", "plan"])
+def test_json_of_a_log_whose_name_is_not_utf_8(cli: Runner, tmp_path: Path, command: str) -> None:
+    log = tmp_path / os.fsdecode(b"a\xffb.jsonl")
+    shutil.copy(case_folder("B049") / "requests.jsonl", log)
+
+    ran = cli(command, log, "--engine", "vllm@0.33.0", "--capacity-blocks", 14, "-f", "json")
+
+    assert ran.code in (0, 1), ran.err
+    assert ran.json["schema_version"] == 1
 
 
 @pytest.mark.parametrize("command", ["analyze", "why", "plan", "export"])

@@ -27,11 +27,10 @@ def list_members(
       prefixaudit list rules
       prefixaudit list formats --format json
     """
-    import orjson
-
     from prefixaudit.cli import streams
     from prefixaudit.cli.kinds import KINDS
     from prefixaudit.cli.tables import Table, lines_of
+    from prefixaudit.json_text import json_text
 
     if kind is None:
         table = Table(
@@ -41,7 +40,7 @@ def list_members(
         table = KINDS[kind].table()
     if output_format == "json":
         values = {"schema_version": 1, "kind": kind, "members": table.as_values()}
-        text = orjson.dumps(values, option=orjson.OPT_INDENT_2).decode()
+        text = json_text(values)
     else:
         text = "\n".join(lines_of(table))
     streams.write_result(text, output)

@@ -60,12 +60,11 @@ def why(
       prefixaudit why gateway.jsonl req-8123 req-8140 --model models/qwen3-32b
       prefixaudit why gateway.jsonl req-8140 --show-text
     """
-    import orjson
-
     from prefixaudit.analysis import AnalysisOptions
     from prefixaudit.cli import streams
     from prefixaudit.cli.analyzing import load_for
     from prefixaudit.deployment import Overrides
+    from prefixaudit.json_text import json_text
 
     streams.check_outputs(output)
     found = load_for(
@@ -108,7 +107,7 @@ def why(
             return report.exit_code
         if output_format == "json":
             values = {"schema_version": SCHEMA_VERSION, **why_values(report.why)}
-            text = orjson.dumps(values, option=orjson.OPT_INDENT_2).decode()
+            text = json_text(values)
         else:
             text = why_text(report.why, num_requests=report.log.num_requests, colour=colour)
         streams.write_result(text, output)
@@ -118,7 +117,7 @@ def why(
 
     comparison = compare(log, found, how, first, second, show_text=show_text)
     if output_format == "json":
-        text = orjson.dumps(comparison_values(comparison), option=orjson.OPT_INDENT_2).decode()
+        text = json_text(comparison_values(comparison))
     else:
         text = comparison_text(comparison, colour=colour)
     streams.write_result(text, output)

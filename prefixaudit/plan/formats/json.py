@@ -9,8 +9,7 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any, Final
 
-import orjson
-
+from prefixaudit.json_text import json_text
 from prefixaudit.plan.formats import PlanFormat
 from prefixaudit.plan.report import PlanReport
 
@@ -42,7 +41,7 @@ def _finite(value: Any) -> Any:
 
 
 def _render(report: PlanReport) -> str:
-    return orjson.dumps(as_values(report), option=orjson.OPT_INDENT_2).decode()
+    return json_text(as_values(report))
 
 
 FORMAT = PlanFormat(title="JSON, see plan.schema.json", render=_render)
