@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from prefixaudit.core.report import RenderOptions
 
 group = typer.Typer(
-    help="Is a chat template prefix-stable? What does a new one invalidate?",
+    help="Is a chat template prefix-stable? What does a new one invalidate?\n\n"
+    "\b\nExamples:\n"
+    "  prefixaudit template check ./model\n"
+    "  prefixaudit template diff ./old.jinja ./new.jinja",
     rich_markup_mode=None,
     no_args_is_help=True,
     add_completion=False,
