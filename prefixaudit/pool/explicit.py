@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from prefixaudit.core.pool import Lookups
 from prefixaudit.core.trace import BlockTrace, Int32Array, Int64Array
 from prefixaudit.pool import explicit_kernels, lru_kernels
 from prefixaudit.pool.lru import hits_at, lookup_limits
+from prefixaudit.pool.separate import own_nodes
 
 # Below this many steps plain Python is done before the compiled code is loaded.
 _FEW_STEPS: Final = 5_000
@@ -150,19 +150,9 @@ class _Prepared:
         prompt_slots, slots = num_slots(trace)
         compiled = len(tree.parent) + int(slots.sum()) >= _FEW_STEPS
         level = (lru_kernels.levels if compiled else lru_kernels.levels.py_func)(tree.parent)
-        ends: NDArray[Any] = trace.node
-        parent: NDArray[Any] = tree.parent
-        size: NDArray[Any] = tree.num_blocks
-        depth: NDArray[Any] = tree.depth_blocks
-        if trace.num_requests and (namespaces != namespaces[0]).any():
-            by_namespace = np.argsort(namespaces, kind="stable")
-            separate = lru_kernels.separate if compiled else lru_kernels.separate.py_func
-            ends, parent, origin = separate(
-                by_namespace, namespaces, trace.node, tree.parent, level
-            )
-            size, depth = size[origin], depth[origin]
-        first_key = np.zeros(len(size) + 1, dtype=np.int64)
-        np.cumsum(size, dtype=np.int64, out=first_key[1:])
+        own = own_nodes(trace, namespaces, level, compiled=compiled)
+        first_key = np.zeros(len(own.num_blocks) + 1, dtype=np.int64)
+        np.cumsum(own.num_blocks, out=first_key[1:])
         found = hits_at(
             trace, namespaces, [None], min_recomputed_tokens=rules.min_recomputed_tokens
         )[0]
@@ -173,10 +163,10 @@ class _Prepared:
             namespaces=namespaces,
             rules=rules,
             compiled=compiled,
-            ends=ends.astype(np.int64),
-            parent=parent.astype(np.int64),
-            size=size.astype(np.int64),
-            depth=depth.astype(np.int64),
+            ends=own.ends,
+            parent=own.parent,
+            size=own.num_blocks,
+            depth=own.depth_blocks,
             first_key=first_key,
             limits=lookup_limits(trace, rules.min_recomputed_tokens),
             num_keyed=trace.num_blocks.astype(np.int64),

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from prefixaudit.core.pool import HitCurve, Lookups
 from prefixaudit.core.trace import BlockTrace, Float64Array, Int32Array, Int64Array
 from prefixaudit.pool import lru_kernels
+from prefixaudit.pool.separate import own_nodes
 
 ENDLESS: Final = int(np.iinfo(np.int64).max)
 # Below this many requests times levels, plain Python is done before the compiled code is loaded.
@@ -147,23 +148,15 @@ def prepare(
     inside = trace.node >= 0
     # Total length of all paths, so that a few long ones count as well.
     compiled = bool(level[trace.node[inside]].sum() >= _FEW_STEPS) if few else True
-    ends: NDArray[Any] = trace.node
-    parent: NDArray[Any] = tree.parent
-    size: NDArray[Any] = tree.num_blocks
-    depth: NDArray[Any] = tree.depth_blocks
-    if trace.num_requests and (namespaces != namespaces[0]).any():
-        by_namespace = np.argsort(namespaces, kind="stable")
-        separate = lru_kernels.separate if compiled else lru_kernels.separate.py_func
-        ends, parent, origin = separate(by_namespace, namespaces, trace.node, tree.parent, level)
-        size, depth = size[origin], depth[origin]
+    own = own_nodes(trace, namespaces, level, compiled=compiled)
     return Replay(
         compiled=compiled,
         order=order,
-        ends=ends.astype(np.int64),
+        ends=own.ends,
         limits=lookup_limits(trace, min_recomputed_tokens),
-        parent=parent.astype(np.int64),
-        size=size.astype(np.int64),
-        depth=depth.astype(np.int64),
+        parent=own.parent,
+        size=own.num_blocks,
+        depth=own.depth_blocks,
         most_levels=int(level.max(initial=0)),
     )
 

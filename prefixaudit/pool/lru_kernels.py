@@ -12,56 +12,6 @@ from numba import njit
 
 
 @njit(cache=True)
-def separate(order, namespaces, ends, parent, level):  # type: ignore[no-untyped-def]
-    """Give each namespace nodes of its own; requests in `order` come namespace by namespace.
-
-    Returns for each request its own end node, and for each own node its parent among them and the
-    node it was made from (all int64). A node that the namespace has met has ancestors that it met.
-    """
-    room = 2 * len(parent) + 16
-    own_parent = np.empty(room, dtype=np.int64)
-    origin = np.empty(room, dtype=np.int64)
-    own_end = np.full(len(ends), -1, dtype=np.int64)
-    met_by = np.full(len(parent), -1, dtype=np.int64)
-    own = np.empty(len(parent), dtype=np.int64)
-    num_own = 0
-    group = 0
-    before = -1
-    for request in order:
-        if before >= 0 and namespaces[request] != namespaces[before]:
-            group += 1
-        before = request
-        node = np.int64(ends[request])
-        if node < 0:
-            continue
-        if num_own + level[node] > room:
-            room = 2 * (num_own + level[node])
-            larger = np.empty(room, dtype=np.int64)
-            for entry in range(num_own):
-                larger[entry] = own_parent[entry]
-            own_parent = larger
-            larger = np.empty(room, dtype=np.int64)
-            for entry in range(num_own):
-                larger[entry] = origin[entry]
-            origin = larger
-        child = np.int64(-1)
-        while node >= 0 and met_by[node] != group:
-            met_by[node] = group
-            own[node] = num_own
-            origin[num_own] = node
-            own_parent[num_own] = -1
-            if child >= 0:
-                own_parent[child] = num_own
-            child = np.int64(num_own)
-            num_own += 1
-            node = np.int64(parent[node])
-        if node >= 0 and child >= 0:
-            own_parent[child] = own[node]
-        own_end[request] = own[ends[request]]
-    return own_end, own_parent[:num_own], origin[:num_own]
-
-
-@njit(cache=True)
 def levels(parent):  # type: ignore[no-untyped-def]
     """Return the number of nodes from the root to each node, itself included (int64)."""
     level = np.ones(len(parent), dtype=np.int64)

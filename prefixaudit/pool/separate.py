@@ -8,13 +8,13 @@ from coarse to fine; a block is (place in the tree, namespace of its class).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixaudit.core.trace import ROOT, BlockTrace, BlockTree, Int64Array
+from prefixaudit.core.trace import ROOT, BlockTrace, BlockTree, Int32Array, Int64Array
 from prefixaudit.pool import lru_kernels, separate_kernels
 
 # Below this many requests and nodes, plain Python is done before the compiled code is loaded.
@@ -68,6 +68,45 @@ def cut_first_blocks(trace: BlockTrace) -> BlockTrace:
     """Return the trace with each prompt's first block as a node of its own."""
     starts = np.flatnonzero(trace.tree.depth_blocks == 0)
     return split_nodes(trace, starts, np.ones(len(starts), dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class OwnNodes:
+    """A tree in which a node has blocks of one namespace only, for a replay (all int64).
+
+    ends    [requests]  each request's end node, -1 without a full block
+    parent, num_blocks, depth_blocks  [nodes], as in BlockTree but for the order of the nodes
+    """
+
+    ends: Int64Array
+    parent: Int64Array
+    num_blocks: Int64Array
+    depth_blocks: Int64Array
+
+
+def own_nodes(
+    trace: BlockTrace, namespaces: Int32Array, levels: Int64Array, *, compiled: bool
+) -> OwnNodes:
+    """Give each namespace (int [requests], from 0) nodes of its own.
+
+    `levels` (int64 [nodes]) is the number of nodes on the way to each node, itself included.
+    """
+    tree = trace.tree
+    ends: NDArray[Any] = trace.node
+    parent: NDArray[Any] = tree.parent
+    size, depth = tree.num_blocks, tree.depth_blocks
+    if trace.num_requests and (namespaces != namespaces[0]).any():
+        separate = separate_kernels.separate_by_class
+        ends, parent, origin = (separate if compiled else separate.py_func)(
+            np.argsort(namespaces, kind="stable"),
+            namespaces[np.newaxis].astype(np.int64),
+            np.zeros(len(parent), dtype=np.int64),
+            ends,
+            parent,
+            levels,
+        )
+        size, depth = size[origin], depth[origin]
+    return OwnNodes(*(column.astype(np.int64) for column in (ends, parent, size, depth)))
 
 
 def separated(

@@ -1,4 +1,4 @@
-"""The loop that gives each namespace tree nodes of its own, where the namespace changes on the way.
+"""The loop that gives each namespace tree nodes of its own; it may change on the way down a prompt.
 
 It runs compiled, or as plain Python (`.py_func`). Arrays grow by loops, not by slices.
 """

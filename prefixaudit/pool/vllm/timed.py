@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from prefixaudit.core.trace import BlockTrace, Float64Array, Int32Array, Int64Array
 from prefixaudit.errors import UsageError
 from prefixaudit.pool import lru_kernels
+from prefixaudit.pool.separate import own_nodes
 from prefixaudit.pool.vllm import routed_kernels
 from prefixaudit.pool.vllm.rules import PoolRules
 from prefixaudit.pool.vllm.scheduler import SchedulerRules
@@ -374,21 +375,9 @@ class _Nodes:
 
 
 def _nodes(trace: BlockTrace, namespaces: Int32Array) -> _Nodes:
-    tree = trace.tree
-    ends: NDArray[Any] = trace.node
-    parent: NDArray[Any] = tree.parent
-    size: NDArray[Any] = tree.num_blocks
-    depth: NDArray[Any] = tree.depth_blocks
-    if trace.num_requests and (namespaces != namespaces[0]).any():
-        ends, parent, origin = lru_kernels.separate(
-            np.argsort(namespaces, kind="stable"),
-            namespaces,
-            trace.node,
-            tree.parent,
-            lru_kernels.levels(tree.parent),
-        )
-        size, depth = size[origin], depth[origin]
-    first_key = np.zeros(len(size) + 1, dtype=np.int64)
-    np.cumsum(size, dtype=np.int64, out=first_key[1:])
-    ends, parent, size, depth = (column.astype(np.int64) for column in (ends, parent, size, depth))
-    return _Nodes(arrays=(ends, parent, size, depth, first_key), num_keys=int(first_key[-1]))
+    levels = lru_kernels.levels(trace.tree.parent)
+    own = own_nodes(trace, namespaces, levels, compiled=True)
+    first_key = np.zeros(len(own.num_blocks) + 1, dtype=np.int64)
+    np.cumsum(own.num_blocks, out=first_key[1:])
+    columns = (own.ends, own.parent, own.num_blocks, own.depth_blocks, first_key)
+    return _Nodes(arrays=columns, num_keys=int(first_key[-1]))
