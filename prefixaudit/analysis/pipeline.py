@@ -160,6 +160,10 @@ def _warming(deployment: Deployment, options: AnalysisOptions) -> Warming | None
         return None
     from prefixaudit.analysis.warming import Warming
 
+    if options.what_if:
+        raise UsageError(
+            "--what-if replays repaired logs from an empty pool; it can't go with --warm-from"
+        )
     return Warming(options.warm_from, deployment)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from prefixaudit.plan.report import Option
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _NEAR_CLIFF: Final = 0.8
 _MUCH_EVICTED: Final = 0.1
+_BLIND_ROUTINGS: Final = ("round-robin", "random")
+_MUCH_LOST_BY_ROUTING: Final = 0.02
 
 
 def evicted(here: float, endless: float, capacity: int, enough: int) -> Sequence[str]:
@@ -61,7 +63,26 @@ def findings(cliffs: Sequence[Cliff], capacity: int, rows: Sequence[Option]) -> 
                 f"{timed.token_hit_rate[1]:.1%}, one after another {row.token_hit_rate:.1%}: "
                 "running requests hold blocks, and prefixes are hit once they are scheduled"
             )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys([*found, *_routings(rows)]))
+
+
+def _routings(rows: Sequence[Option]) -> Iterator[str]:
+    """Yield what a routing that doesn't look at sessions loses against one that does."""
+    rates = {
+        (row.num_replicas, name): (row.label, row.token_hit_rate)
+        for row in rows
+        for name in ("session", *_BLIND_ROUTINGS)
+        if row.sweep == "replicas"
+        and row.token_hit_rate is not None
+        and row.label == f"{row.num_replicas} x {name}"
+    }
+    for (number, name), (label, rate) in rates.items():
+        by_session, most = rates.get((number, "session"), ("", rate))
+        if name in _BLIND_ROUTINGS and most - rate >= _MUCH_LOST_BY_ROUTING:
+            yield (
+                f"{label} hits {most - rate:.1%} of the tokens less than {by_session}: it sends a "
+                "session's next turn to a replica that has not seen the session"
+            )
 
 
 def assumptions(

@@ -29,7 +29,7 @@ def hit_rates(
 
     `num_cached_tokens` (int64 [requests]) are the Lookups' at that capacity and in that order;
     the figures of ids are replayed here, with partial ids as blocks and without a last-token rule.
-    The first `num_uncounted` requests, the first in `order` too, fill the pool and count in no rate.
+    The first `num_uncounted` requests (in `order` too) fill the pool and count in no rate.
     """
     if order is None:
         order = trace.replay_order()

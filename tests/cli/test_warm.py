@@ -207,6 +207,14 @@ def test_block_ids_and_exports_have_no_tokens_to_match(cli: Runner, tmp_path: Pa
     assert "block ids" in ran.err
 
 
+def test_repairs_are_replayed_from_an_empty_pool_only(cli: Runner, tmp_path: Path) -> None:
+    dump = dump_of(tmp_path, EVENTS)
+
+    ran = cli("analyze", log_of(tmp_path), "--warm-from", dump, "--what-if")
+
+    assert ran.code == 2
+
+
 def test_file_that_is_no_dump_is_refused(cli: Runner, tmp_path: Path) -> None:
     log = log_of(tmp_path)
 
