@@ -113,7 +113,12 @@ class SglangPool:
         return num_hit_tokens, request
 
     def prefill(self, request: Running, num_tokens: int) -> bool:
-        """Compute up to `num_tokens` further prompt tokens; without room, end the request."""
+        """Compute up to `num_tokens` further prompt tokens; without room, end the request.
+
+        Where none is left nothing happens: no chunk runs, so none is inserted or counted as a hit.
+        """
+        if request.num_computed_tokens >= request.num_prompt_tokens:
+            return True
         if self._prefill(request, num_tokens):
             return True
         self.abort(request)
