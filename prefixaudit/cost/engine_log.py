@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from prefixaudit.logs._pool_lines import POOL_PATTERNS
+from prefixaudit.logs._pool_lines import pool_figures
 
 _LINE_LIMIT: Final = 2000
 _NUMBER: Final = r"([0-9][0-9,]*)"
@@ -54,13 +54,10 @@ def read_engine_log(lines: Iterable[str]) -> EngineLog:
     concurrency: tuple[int, float] | None = None
     for line in islice(lines, 1_000_000):
         text = line[:_LINE_LIMIT]
-        for name, patterns in POOL_PATTERNS.items():
-            for pattern in patterns:
-                if match := pattern.search(text):
-                    number = int(match.group(1).replace(",", ""))
-                    smaller = min(found.get(name, number), number)
-                    # The last word on the block size counts; pools count by the smallest.
-                    found[name] = number if name == "block_size" else smaller
+        for name, number in pool_figures(text).items():
+            # The last word on the block size counts; pools count by the smallest.
+            smaller = min(found.get(name, number), number)
+            found[name] = number if name == "block_size" else smaller
         if match := _KV_GIB.search(text):
             size = int(float(match.group(1)) * 2**30)
             kv_bytes = size if kv_bytes is None else min(kv_bytes, size)
