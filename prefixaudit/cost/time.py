@@ -181,11 +181,19 @@ class TimeModel:
     def prefill_s(self, n: NDArray[np.integer], c: NDArray[np.integer]) -> Seconds:
         """Return the seconds of a lone request's prefill: n new tokens after c cached ones."""
         new, cached = np.atleast_1d(np.asarray(n)), np.atleast_1d(np.asarray(c))
-        flops = self.flops(new, cached)
+        # Cached latents are expanded in one product of all rows, new or not: it is as efficient as
+        # a prompt of that length, however short what the hit leaves is.
+        parts = prefill_flops(self.spec, new, cached, last_position_only=self.last_position_only)
+        expanded = np.asarray(parts.pop("mla_kv_up", 0), dtype=np.float64)
+        flops = sum(parts.values()) + np.zeros(np.broadcast(new, cached).shape)
         low, high = self.efficiency_band(new)
+        low_long, high_long = self.efficiency_band(new + cached)
+        peak = self.peak_flops_per_s
         moved = self._moved_bytes(new, cached) / self.gpu.bandwidth_bytes_per_s
-        fast = np.maximum(flops / (self.peak_flops_per_s * high), moved / BANDWIDTH_SHARE[1])
-        slow = np.maximum(flops / (self.peak_flops_per_s * low), moved / BANDWIDTH_SHARE[0])
+        quickest = flops / (peak * high) + expanded / (peak * high_long)
+        longest = flops / (peak * low) + expanded / (peak * low_long)
+        fast = np.maximum(quickest, moved / BANDWIDTH_SHARE[1])
+        slow = np.maximum(longest, moved / BANDWIDTH_SHARE[0])
         quick, late = self.overhead_s(new)
         return Seconds(lo=fast + quick, hi=slow + late)
 

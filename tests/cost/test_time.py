@@ -57,6 +57,29 @@ def test_more_new_tokens_never_take_less_time() -> None:
     assert (np.diff(seconds.hi) >= 0).all()
 
 
+@pytest.mark.parametrize(
+    "name", ["llama-3.1-8b", "deepseek-v3", "deepseek-v3.2", "kimi-k2-instruct"]
+)
+def test_hit_never_takes_longer_than_the_whole_prompt(name: str) -> None:
+    """Latents of a long prefix are expanded as fast after a long hit as without one."""
+    cached = np.array([0, 1, 4096, 8064, 8176, 8190, 8191])
+
+    seconds = model(name, ranks=8).prefill_s(8192 - cached, cached)
+
+    assert (seconds.lo <= seconds.lo[0]).all()
+    assert (seconds.hi <= seconds.hi[0]).all()
+
+
+def test_expanding_latents_counts_at_the_efficiency_of_the_whole_length() -> None:
+    """One new token after 8,191: 16.8 TFLOP of expansion, at 0.20 to 0.375 of 8 x 989 TFLOPS."""
+    one = model("deepseek-v3", ranks=8)
+    expanded = prefill_flops(one.spec, 1, 8191)["mla_kv_up"]
+
+    seconds = one.prefill_s(np.array([1]), np.array([8191]))
+
+    assert float(seconds.hi[0]) == pytest.approx(expanded / (8 * 989e12 * 0.20), abs=0.1)
+
+
 def test_experts_reach_half_and_fp8_seven_tenths() -> None:
     experts = model("qwen3-30b-a3b")
     fp8 = TimeModel(
