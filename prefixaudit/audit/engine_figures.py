@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 from prefixaudit.core.reading import EngineReading
 from prefixaudit.core.reported import EngineFigures
-from prefixaudit.core.unknown import Known
+from prefixaudit.core.unknown import UNKNOWN, Known
+
+Number = TypeVar("Number", int, float)
 
 
 def engine_figures(readings: Iterable[EngineReading]) -> tuple[EngineFigures, ...]:
@@ -88,8 +91,8 @@ def _rate(hits: int, queries: int) -> float | None:
     return hits / queries if queries > 0 else None
 
 
-def _numbers(values: Iterable[Known[int] | Known[float]]) -> list[int]:
-    return [value for value in values if isinstance(value, int | float)]  # type: ignore[misc]
+def _numbers(values: Iterable[Known[Number]]) -> list[Number]:
+    return [value for value in values if value is not None and value is not UNKNOWN]
 
 
 def _text(value: Known[str]) -> str | None:

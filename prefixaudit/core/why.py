@@ -34,6 +34,9 @@ PLACES: Final[Mapping[PlaceName, str]] = {
 
 Intent: TypeAlias = Literal["fault", "cost"]
 
+Blame: TypeAlias = Literal["client", "chat template", "server"]
+"""Whose doing it is that a prefix broke."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceTotal:
@@ -138,7 +141,7 @@ class UnstableCause:
     kind: str
     title: str
     place: str
-    source: Literal["client", "chat template", "server"]
+    source: Blame
     intent: Intent
     period_s: float | None
     positions: tuple[int, ...]

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 
 from prefixaudit.core.request import ChatMessages
+from prefixaudit.core.why import Blame
 from prefixaudit.why.found import (
     Found,
     covers_most,
@@ -273,7 +274,7 @@ def _by_client(
             "arguments": "arguments-reserialised",
             "media": "image-changed",
         }[how]
-        source = "client" if kind == "reasoning-dropped" else None
+        source: Blame | None = "client" if kind == "reasoning-dropped" else None
         return Found(
             kind, path_of(pair.reader.request, number, field_change[0]), source, character=character
         )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from prefixaudit.core.prompt import Prompt
 from prefixaudit.core.request import BlockHashes, ChatMessages, RawText, Request
+from prefixaudit.core.why import Blame
 from prefixaudit.why.chat_changes import explain_chats
 from prefixaudit.why.found import (
     Found,
@@ -35,7 +36,7 @@ class Explained:
     relative: int
     kind: str
     place: str
-    source: str | None = None
+    source: Blame | None = None
     period_s: float | None = None
     first_token: int
     character: int | None = None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from prefixaudit.core.why import Blame
 from prefixaudit.why.rendering import Text
 from prefixaudit.why.runs import Pair
 from prefixaudit.why.volatile import Volatile, find_volatile
@@ -24,7 +25,7 @@ class Found:
 
     kind: str
     place: str
-    source: str | None = None
+    source: Blame | None = None
     period_s: float | None = None
     character: int | None = None
     details: Mapping[str, int | str] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from prefixaudit.core.trace import Float64Array, Int64Array
-from prefixaudit.core.why import UnstableCause, WhatIf
+from prefixaudit.core.why import Blame, UnstableCause, WhatIf
 from prefixaudit.why.explaining import Explained
 from prefixaudit.why.kinds import KINDS
 
@@ -27,7 +27,7 @@ def group_causes(
 
     lost_tokens, lost_flops  [requests]: what the waterfall has in `unstable-prefix`
     """
-    groups: dict[tuple[str, str, str, float | None], list[Explained]] = {}
+    groups: dict[tuple[str, str, Blame, float | None], list[Explained]] = {}
     for pair in explained:
         source = pair.source or KINDS[pair.kind].source
         place = _INDEX.sub("[*]", pair.place)
@@ -41,7 +41,7 @@ def group_causes(
 
 
 def _cause(
-    key: tuple[str, str, str, float | None],
+    key: tuple[str, str, Blame, float | None],
     pairs: list[Explained],
     request_ids: Sequence[str],
     lost_tokens: Int64Array,
@@ -71,7 +71,7 @@ def _cause(
         kind=name,
         title=title,
         place=place,
-        source=source,  # type: ignore[arg-type]
+        source=source,
         intent=intent,
         period_s=period_s,
         positions=tuple(positions),

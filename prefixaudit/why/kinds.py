@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
-from prefixaudit.core.why import Intent
+from prefixaudit.core.why import Blame, Intent
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Kind:
 
     title: str
     intent: Intent
-    source: Literal["client", "chat template", "server"]
+    source: Blame
     advice: str
 
 
