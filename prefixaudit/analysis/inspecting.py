@@ -24,6 +24,7 @@ from prefixaudit.core.inspection import (
     InspectedFile,
     InspectedTimes,
     Inspection,
+    Marked,
 )
 from prefixaudit.core.request import (
     BlockHashes,
@@ -42,6 +43,7 @@ from prefixaudit.prompts.media import modality_of, num_characters
 
 _MAX_VALUES: Final = 2**16
 _LARGE_CHARACTERS: Final = 10**6
+_FIRST: Final = 100
 _FAR_S: Final = 31 * 86400.0
 _KINDS: Final = {
     ChatMessages: "chat messages",
@@ -107,6 +109,7 @@ class _Tally:
     arrival_s: array[float] = field(default_factory=lambda: array("d"))
     skipped: dict[str, Damage] = field(default_factory=dict)
     repaired: Counter[str] = field(default_factory=Counter)
+    marked: list[Marked] = field(default_factory=list)
     ids: set[int] = field(default_factory=set)
     num_repeated_ids: int = 0
     num_media: int = 0
@@ -118,6 +121,9 @@ class _Tally:
         self.num_requests += 1
         if isinstance(prompt, NotReplayable):
             self.not_replayable[prompt.kind] += 1
+            if self.not_replayable[prompt.kind] <= _FIRST:
+                source = str(request.source)
+                self.marked.append(Marked(kind=prompt.kind, source=source, num_bytes=0))
         else:
             self.kinds[_KINDS[type(prompt)]] += 1
         self.identities[request.identity] += 1
@@ -159,6 +165,11 @@ class _Tally:
             num_records=1 + (0 if known is None else known.num_records),
             first=str(item.source) if known is None else known.first,
             reason=item.reason if known is None else known.reason,
+            sources=(str(item.source),)
+            if known is None
+            else (*known.sources, str(item.source))
+            if len(known.sources) < _FIRST
+            else known.sources,
         )
 
     def merge(self, other: _Tally) -> None:
@@ -181,7 +192,9 @@ class _Tally:
                 num_records=damage.num_records + (0 if known is None else known.num_records),
                 first=damage.first if known is None else known.first,
                 reason=damage.reason if known is None else known.reason,
+                sources=(*(() if known is None else known.sources), *damage.sources)[:_FIRST],
             )
+        self.marked += other.marked
         self.num_media += other.num_media
         self.num_large += other.num_large
         self.largest_characters = max(self.largest_characters, other.largest_characters)
@@ -252,6 +265,10 @@ def _read(paths: Sequence[str], options: ReadOptions, tally: _Tally) -> None:
             raise
     for file in stream.files:
         tally.repaired.update(file.num_repaired)
+        tally.marked += [
+            Marked(kind=mark.kind, source=str(mark.source), num_bytes=mark.num_bytes)
+            for mark in (*file.repairs, *file.marks)
+        ]
         tally.files.append(
             InspectedFile(
                 path=file.path,
@@ -314,6 +331,7 @@ def _inspection(tally: _Tally) -> Inspection:
         times=times,
         skipped=tuple(sorted(tally.skipped.values(), key=lambda damage: -damage.num_records)),
         repaired=tuple(tally.repaired.most_common()),
+        marked=tuple(tally.marked),
         num_repeated_ids=tally.num_repeated_ids,
         num_media=tally.num_media,
         num_large=tally.num_large,

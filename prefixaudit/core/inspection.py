@@ -49,12 +49,22 @@ class FieldCoverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """Records that were skipped, or repaired, for one reason; `first` is the first place."""
+    """Records skipped for one reason; `sources` are the first 100 places (`path:line`)."""
 
     kind: str
     num_records: int
     first: str
     reason: str
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marked:
+    """A line that reads all the same: repaired, very large, one of several of a call, or cut."""
+
+    kind: str
+    source: str
+    num_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +89,8 @@ class Inspection:
     prompt_kinds    requests by what their prompt is: chat, text, token ids, block ids, length only
     not_replayable  requests whose prompt isn't in the log, by kind
     headers         names of request headers with the number of their values: one may name tenants
+    marked          lines to know of: repairs, a megabyte or more, several of one call, no (whole)
+                    prompt; the first 100 of each kind and file
     num_large       requests of a million characters or more; the largest in characters
     can, cannot     what the analysis can say of this log, and what it can't and why
     """
@@ -94,6 +106,7 @@ class Inspection:
     times: InspectedTimes
     skipped: tuple[Damage, ...]
     repaired: tuple[tuple[str, int], ...]
+    marked: tuple[Marked, ...]
     num_repeated_ids: int
     num_media: int
     num_large: int

@@ -302,3 +302,17 @@ def test_route_that_ignores_sessions_is_advised_against(cli: Runner) -> None:
     assert plan["endless_hit_rate"] == pytest.approx(answer["single_cache_hit_ratio"], abs=0.005)
     [finding] = plan["findings"]
     assert finding.startswith("4 x round-robin hits 41.9% of the tokens less than 4 x session")
+
+
+def test_inspection_names_damage_and_cut_prompts_by_line(cli: Runner) -> None:
+    holes = cli("inspect", case_folder("B055") / "requests.jsonl", "--format", "json").json
+    cut = cli("inspect", case_folder("B061") / "vllm.log", "--format", "json").json
+
+    answer = answer_of("B055")
+    [damage] = holes["skipped"]
+    assert lines_of(damage) == [row["line"] for row in answer["bad_lines"]]
+    repairs = [(int(m["source"].rpartition(":")[2]), m["num_bytes"]) for m in holes["marked"]]
+    assert repairs == [(row["line"], row["bytes"]) for row in answer["repaired_lines"]]
+    assert [mark["kind"] for mark in cut["marked"]] == ["cut-prompt", "no-prompt-logged"]
+    [file] = cut["files"]
+    assert file["num_other_lines"] == answer_of("B061")["not_requests"]
