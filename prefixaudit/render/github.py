@@ -7,7 +7,9 @@ GitHub shows ten of a level at most. `%`, CR and LF are escaped, in properties `
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Final
 
 from prefixaudit.core.finding import Severity
 from prefixaudit.core.gate import GateFinding, GateReport, as_gate
@@ -21,6 +23,9 @@ from prefixaudit.render._gate import (
     plain,
     sorted_out,
 )
+
+# A log viewer would run them; CR and LF have escapes of their own.
+_CONTROL: Final = re.compile(r"[\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 def render_gate(gate: GateReport, options: RenderOptions) -> str:
@@ -70,6 +75,7 @@ def _command(level: str, properties: dict[str, str], message: str) -> str:
 
 def _data(text: str) -> str:
     text = text.encode("utf-8", errors="backslashreplace").decode("utf-8")
+    text = _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 

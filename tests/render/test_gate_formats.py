@@ -13,6 +13,7 @@ import jsonschema
 import junitparser
 import pytest
 
+from prefixaudit.core.finding import Location
 from prefixaudit.core.report import RenderOptions
 from prefixaudit.render import RENDERERS, gate_renderer
 from tests.gate.gates import a_gate, clean_gate, finding
@@ -135,6 +136,25 @@ def test_github_annotation_is_one_command_with_everything_escaped() -> None:
     assert unescaped(match[2]) == "first-rule (high)"
     assert "100%25 <b>" in match[3]
     assert "%0A" in match[3]
+
+
+def test_path_cannot_steer_the_log_viewer_of_github() -> None:
+    gate = a_gate()
+    place = Location(path="a\x1b[31m\rb\x07.yaml", line=7)
+    findings = tuple(
+        replace(
+            item,
+            finding=replace(
+                item.finding, observation=replace(item.finding.observation, location=place)
+            ),
+        )
+        for item in gate.findings
+    )
+
+    text = gate_renderer("github")(replace(gate, findings=findings), RenderOptions())
+
+    assert r"file=a\x1b[31m%0Db\x07.yaml," in text
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f]", text)
 
 
 def test_github_leaves_out_what_is_known_or_ignored() -> None:
