@@ -319,10 +319,14 @@ def program(words: Sequence[Word]) -> tuple[str, Sequence[Word]] | None:
 
     `vllm serve` is "vllm", other subcommands of it are none.
     """
-    if not words or words[0].text is None:
+    if not words:
         return None
-    name = PurePosixPath(words[0].text).name
+    # A folder that isn't known (`$VIRTUAL_ENV/bin/vllm`) leaves the program's name.
+    path = words[0].text if words[0].text is not None else words[0].partial
+    name = PurePosixPath(path).name
     second = words[1].text if len(words) > 1 else None
+    if not name and second == "-m":
+        name = "python"  # `$PYTHON -m …`
     if name in ("vllm", "sglang") and second == "serve":
         return name, words[2:]
     if name == "lmcache" and second in ("server", "serve"):

@@ -665,6 +665,21 @@ def test_server_in_a_text_for_another_shell_is_read(tmp_path: Path, script: str)
     assert (server.settings["enable_lora"], server.identity.model) == (True, "org/model")
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        '"$VIRTUAL_ENV/bin/vllm" serve org/model --enable-lora',
+        "$PYTHON -m vllm.entrypoints.openai.api_server --model org/model --enable-lora",
+        "exec ${HOME}/bin/python3 -m vllm.entrypoints.openai.api_server --model org/model"
+        " --enable-lora",
+    ],
+)
+def test_program_of_an_unknown_folder_is_known_by_its_name(tmp_path: Path, script: str) -> None:
+    server = only_server(read(tmp_path, serve__sh=script))
+
+    assert (server.settings["enable_lora"], server.identity.model) == (True, "org/model")
+
+
 def test_secret_in_a_pods_script_hides_only_itself(tmp_path: Path) -> None:
     server = only_server(
         read(
