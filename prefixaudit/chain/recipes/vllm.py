@@ -77,8 +77,12 @@ def _given_root(root: str, hash_form: str) -> bytes | int:
 
 
 def _own(text: str) -> str:
-    """Return an equal text that is an object of its own (a single letter is always one object)."""
-    return "".join((text[:1], text[1:]))
+    """Return an equal text that is an object of its own, as one decoded from a request is.
+
+    CPython has one object for each single character of Latin-1, so a decoder gives that one, and
+    so does chr(); join() alone wouldn't.
+    """
+    return chr(ord(text)) if len(text) == 1 else "".join((text[:1], text[1:]))
 
 
 @dataclass(frozen=True, slots=True)
