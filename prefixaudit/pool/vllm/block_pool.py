@@ -21,7 +21,14 @@ NOBODY = -1
 class BlockPool:
     """`num_blocks` blocks including the null block, so one less can be used."""
 
-    def __init__(self, num_blocks: int, *, num_groups: int, free_order: FreeOrder) -> None:
+    def __init__(
+        self,
+        num_blocks: int,
+        *,
+        num_groups: int,
+        free_order: FreeOrder,
+        window_free_order: FreeOrder | None = None,
+    ) -> None:
         self.num_blocks = num_blocks
         self.num_free_blocks = num_blocks - 1
         self.references = [0] * num_blocks
@@ -29,6 +36,7 @@ class BlockPool:
         self.evicted: list[tuple[int, Hashable]] = []
         self.num_keys_registered = 0
         self._unhashed_first = free_order == "unhashed-first"
+        self._window_unhashed_first = (window_free_order or free_order) == "unhashed-first"
         # The queue is a ring around the null block, which is never in it.
         self._next = [*range(1, num_blocks), 0]
         self._previous = [num_blocks - 1, *range(num_blocks - 1)]
@@ -162,8 +170,12 @@ class BlockPool:
                 self._unlink(block)
             self.references[block] += 1
 
-    def free(self, blocks: Iterable[int]) -> None:
-        """Take a reference from each block; in the given order, the unused ones are evicted."""
+    def free(self, blocks: Iterable[int], *, of_window: bool = False) -> None:
+        """Take a reference from each block; in the given order, the unused ones are evicted.
+
+        `of_window`: the release's order for the blocks of a window holds (0.23 has one of its own).
+        """
+        unhashed_first = self._window_unhashed_first if of_window else self._unhashed_first
         first: list[int] = []
         last: list[int] = []
         for block in blocks:
@@ -172,7 +184,7 @@ class BlockPool:
             assert self.references[block] > 0
             self.references[block] -= 1
             if self.references[block] == 0:
-                unhashed = self._unhashed_first and self._key[block] is None
+                unhashed = unhashed_first and self._key[block] is None
                 (first if unhashed else last).append(block)
         for block in reversed(first):
             self._link_after(NULL_BLOCK, block)

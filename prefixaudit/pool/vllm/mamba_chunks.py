@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from prefixaudit.pool.vllm.request import PoolRequest
-from prefixaudit.pool.vllm.rules import PoolRules
+from prefixaudit.pool.vllm.rules import MambaSplit, PoolRules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class MambaChunks:
     block_size: int
     hash_block_size: int
     longest_chunk_tokens: int
-    stops_at_boundaries: bool
+    split: MambaSplit
     stops_at_tails: bool
     excludes_last_token: bool
     drops_last_block: bool
@@ -34,14 +34,19 @@ class MambaChunks:
             block_size=rules.scheduler_block_size,
             hash_block_size=rules.hash_block_size,
             longest_chunk_tokens=longest_chunk_tokens,
-            stops_at_boundaries=rules.release.mamba_split == "stops",
+            split=rules.release.mamba_split,
             stops_at_tails=finer and rules.release.registers_tails,
             excludes_last_token=rules.release.tail_excludes_last_token,
             drops_last_block=bool(rules.dropping_groups),
         )
 
-    def cut(self, request: PoolRequest, start: int, num_tokens: int) -> int:
-        """Return how many of `num_tokens` tokens from `start` to compute now, perhaps 0."""
+    def cut(
+        self, request: PoolRequest, start: int, num_tokens: int, *, is_admission: bool = False
+    ) -> int:
+        """Return how many of `num_tokens` tokens from `start` to compute now, perhaps 0.
+
+        `is_admission`: `start` is the hit of a request that is being admitted.
+        """
         # A preempted request replays its answer as well; plain decoding is never cut.
         prefill_end = max(request.num_prompt_tokens, request.num_tokens - 1)
         if start >= prefill_end:
@@ -50,9 +55,14 @@ class MambaChunks:
         last = reachable - reachable % self.block_size
         if self.drops_last_block:
             last = max(last - self.block_size, 0)
-        if self.stops_at_boundaries:
+        if self.split == "stops":
             return self._cut_at_stops(request, start, num_tokens, last, prefill_end)
-        return self._cut_at_last(start, num_tokens, last)
+        num_tokens = self._cut_at_last(start, num_tokens, last)
+        if is_admission and self.split == "last-block-or-shared":
+            shared = request.shared_prefix_tokens - start
+            if self.block_size <= shared < num_tokens:
+                return shared - shared % self.block_size
+        return num_tokens
 
     @property
     def _num_excluded(self) -> int:

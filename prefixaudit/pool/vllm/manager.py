@@ -32,7 +32,10 @@ class PoolManager:
     ) -> None:
         self.rules = rules
         self.pool = BlockPool(
-            num_blocks, num_groups=len(rules.groups), free_order=rules.release.free_order
+            num_blocks,
+            num_groups=len(rules.groups),
+            free_order=rules.release.free_order,
+            window_free_order=rules.release.window_free_order,
         )
         self.coordinator = Coordinator(rules, self.pool)
         # Full attention frees nothing while a request runs, so its events are at block ends only.

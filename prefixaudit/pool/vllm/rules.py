@@ -17,7 +17,7 @@ from prefixaudit.errors import ConfigurationError, UsageError
 
 FreeOrder = Literal["all-last", "unhashed-first"]
 BigBlockKey = Literal["concatenated", "last"]
-MambaSplit = Literal["last-block", "stops"]
+MambaSplit = Literal["last-block", "last-block-or-shared", "stops"]
 WINDOWED_KINDS: Final = ("swa", "chunked-local")
 
 
@@ -44,6 +44,8 @@ class ReleaseRules:
 
     free_order         where freed blocks without a key go: behind all others with the rest, or to
                        the front of the free queue
+    window_free_order  the same for blocks that a window leaves, and for a sliding window's blocks
+                       when its request ends
     big_block_key      the key of a block of several hash units: all their keys, or the last one
     registers_tails    the end of a prompt inside a block gets a key of its own (several groups)
     tail_excludes_last_token  that end, and the last block whose recurrent state is kept, leave the
@@ -56,10 +58,12 @@ class ReleaseRules:
     retention_default_tokens  the retention interval where none is configured; None is dense
     eagle              what a drafter's dropped block changes
     mamba_split        how chunks are cut where recurrent states are kept at block ends: at the last
-                       block only, or also where a shared prefix or a started block ends
+                       block only, or on admission also where a shared prefix ends, or in each chunk
+                       where a shared prefix or a started block ends
     """
 
     free_order: FreeOrder
+    window_free_order: FreeOrder
     big_block_key: BigBlockKey
     registers_tails: bool
     tail_excludes_last_token: bool
@@ -73,6 +77,7 @@ class ReleaseRules:
 
 _OLDEST: Final = ReleaseRules(
     free_order="all-last",
+    window_free_order="all-last",
     big_block_key="concatenated",
     registers_tails=False,
     tail_excludes_last_token=False,
@@ -88,12 +93,23 @@ _OLDEST: Final = ReleaseRules(
         retains_below_shared_prefix=False,
     ),
 )
-_FROM_0_23: Final = replace(_OLDEST, eagle=replace(_OLDEST.eagle, keeps_dropped_block=True))
+_FROM_0_23: Final = replace(
+    _OLDEST,
+    window_free_order="unhashed-first",
+    eagle=replace(_OLDEST.eagle, keeps_dropped_block=True),
+)
 _FROM_0_24: Final = replace(
-    _FROM_0_23, free_order="unhashed-first", big_block_key="last", mamba_split="stops"
+    _FROM_0_23,
+    free_order="unhashed-first",
+    big_block_key="last",
+    mamba_split="last-block-or-shared",
 )
 _FROM_0_26: Final = replace(
-    _FROM_0_24, registers_tails=True, pins_shared_prefixes=True, reserves_beside_copy=True
+    _FROM_0_24,
+    registers_tails=True,
+    pins_shared_prefixes=True,
+    reserves_beside_copy=True,
+    mamba_split="stops",
 )
 _FROM_0_29: Final = replace(_FROM_0_26, cuts_every_full_kind=True)
 _FROM_0_30: Final = replace(

@@ -239,7 +239,7 @@ class Scheduler:
             computed = hit.num_tokens
             num_tokens = min(self._within_chunk(request.num_tokens - computed), budget)
             if self._chunks is not None:
-                num_tokens = self._chunks.cut(request, computed, num_tokens)
+                num_tokens = self._chunks.cut(request, computed, num_tokens, is_admission=True)
             if num_tokens == 0 or not self.manager.allocate(
                 request,
                 num_tokens,

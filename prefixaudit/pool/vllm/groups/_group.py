@@ -23,11 +23,13 @@ class Group:
 
     alignment_tokens  unit in which hits are counted, as the coordinator sets it
     drops_last_block  lookups drop the last matched block (EAGLE)
+    frees_as_window   a request's end frees its blocks in the order of those that a window leaves
     copies            blocks that were copied on a write since the last call of `take_copies`
     """
 
     finds_inside_blocks: ClassVar[bool] = False
     is_full_attention: ClassVar[bool] = False
+    frees_as_window: ClassVar[bool] = False
 
     def __init__(self, rules: GroupRules, number: int, pool: BlockPool, context: PoolRules) -> None:
         self.rules = rules
@@ -227,14 +229,14 @@ class Group:
                 break
             released.append(table[place])
             table[place] = NULL_BLOCK
-        self.pool.free(released)
+        self.pool.free(released, of_window=True)
 
     def release(self, request: PoolRequest) -> None:
         """Free all blocks of a request, the last one first."""
         table = self.tables.pop(request.number, [])
         self.num_registered.pop(request.number, None)
         self._shared_tails.pop(request.number, None)
-        self.pool.free(reversed(table))
+        self.pool.free(reversed(table), of_window=self.frees_as_window)
 
     def new_step(self) -> None:
         """A new step of the scheduler begins."""

@@ -14,6 +14,8 @@ from prefixaudit.pool.vllm.request import PoolRequest
 
 
 class SlidingWindow(Group):
+    frees_as_window = True
+
     @property
     def window_tokens(self) -> int:
         assert self.rules.window_tokens is not None
