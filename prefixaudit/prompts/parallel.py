@@ -7,11 +7,13 @@ a log larger than memory can be replayed. What is sent to a process is the promp
 
 from __future__ import annotations
 
+import signal
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -89,10 +91,12 @@ class ReplayRun:
 
         # Each process keeps a cache of its own: together they keep to the bound.
         options = replace(self._options, cache_bytes=self._options.cache_bytes // self._jobs)
+        context = multiprocessing.get_context("spawn")
+        others = set(multiprocessing.active_children())
         pools = [
             ProcessPoolExecutor(
                 max_workers=1,
-                mp_context=multiprocessing.get_context("spawn"),
+                mp_context=context,
                 initializer=_start,
                 initargs=(self._model_dir, options),
             )
@@ -111,6 +115,11 @@ class ReplayRun:
                 "a process that replays prompts died; it may have run out of memory",
                 hint="try fewer --jobs",
             ) from None
+        except BaseException:
+            # After Ctrl-C, or where the caller wants no more, nobody waits for batches under way.
+            for process in set(multiprocessing.active_children()) - others:
+                process.terminate()
+            raise
         finally:
             for pool in pools:
                 pool.shutdown(wait=True, cancel_futures=True)
@@ -124,7 +133,9 @@ class ReplayRun:
         for process, mine in enumerate(places):
             if mine:
                 work = [_work(items[place]) for place in mine]
-                asked.append((process, mine, pools[process].submit(_replay_batch, work)))
+                with _deaf_children():
+                    future = pools[process].submit(_replay_batch, work)
+                asked.append((process, mine, future))
         return _Window(items=items, asked=asked)
 
     def _answered(self, window: _Window) -> Iterator[Prompt | Skipped]:
@@ -146,6 +157,23 @@ def replay_many(
 ) -> ReplayRun:
     """Replay a log's requests in `jobs` processes; one is this process itself."""
     return ReplayRun(items, model_dir, options or ReplayOptions(), jobs)
+
+
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Let processes that are started meanwhile not hear Ctrl-C, which reaches the whole group.
+
+    It is this process that ends them; on their own they would fill stderr with tracebacks. A Ctrl-C
+    in the meantime is heard afterwards.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _windows(items: Iterable[Request | Skipped], jobs: int) -> Iterator[list[Request | Skipped]]:
