@@ -66,7 +66,7 @@ def assemble(
             f"{file.path}: starts no server that is known; expected vLLM or SGLang"
             for file in files
         )
-    tiers = _named(_shared(tiers))
+    tiers = _named(_shared(tiers), {piece.data["name"] for piece in servers})
     locations = {piece.data["name"]: piece.location for piece in (*servers, *tiers)}
     unknown = {
         piece.data["name"]: tuple(dict.fromkeys(piece.unknown)) for piece in (*servers, *tiers)
@@ -169,16 +169,21 @@ def _older(first: str | None, second: str | None) -> str | None:
         return first
 
 
-def _named(tiers: Sequence[Piece]) -> list[Piece]:
-    """Name tiers by their kind, and by their servers where a kind occurs more than once."""
+def _named(tiers: Sequence[Piece], servers: Collection[str]) -> list[Piece]:
+    """Name tiers by their kind, and by their servers where a kind occurs more than once.
+
+    None has the name of a server, as a router in a server's own pod would.
+    """
     counts: dict[str, int] = {}
     for piece in tiers:
         counts[piece.data["kind"]] = counts.get(piece.data["kind"], 0) + 1
     result = []
-    taken: set[str] = set()
+    taken = set(servers)
     for piece in tiers:
         kind = piece.data["kind"]
         name = piece.data.get("name", kind)
+        if name in servers:
+            name = kind
         if counts[kind] > 1 and "name" not in piece.data:
             name = f"{kind} of {', '.join(piece.data.get('servers', ())) or 'all'}"
         number = 2

@@ -705,6 +705,30 @@ def test_secret_in_a_pods_script_hides_only_itself(tmp_path: Path) -> None:
     assert "max_model_len" not in server.settings
 
 
+def test_router_in_a_servers_pod_hides_nothing_of_the_server(tmp_path: Path) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text(
+        """
+        apiVersion: v1
+        kind: Pod
+        metadata: {name: server}
+        spec:
+          containers:
+          - image: vllm/vllm-openai:v0.30.0
+            args: [--model, org/model, --max-model-len, $(LEN)]
+            env: [{name: LEN, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}]
+          - image: ghcr.io/llm-d/llm-d-inference-scheduler:v0.3.0
+        """
+    )
+
+    text = written_toml([path])
+
+    assert "# not known: --max-model-len: $(LEN) isn't known" in text
+    assert [tier.name for tier in read_deployments([path]).tiers if tier.name != "pool"] == [
+        "llm-d"
+    ]
+
+
 def test_variable_in_a_services_script_hides_only_itself(tmp_path: Path) -> None:
     server = only_server(
         read(
