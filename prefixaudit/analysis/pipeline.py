@@ -22,12 +22,11 @@ from prefixaudit.deployment import Deployment
 from prefixaudit.errors import ConfigurationError, UsageError
 from prefixaudit.prompts import (
     AS_SENT,
-    SGLANG,
-    VLLM,
     Replayer,
     ReplayOptions,
     ReplayRun,
     replay_many,
+    rules_of,
 )
 
 if TYPE_CHECKING:
@@ -243,8 +242,8 @@ def _is_trace_file(path: Path) -> bool:
 
 def replay_options_for(deployment: Deployment, *, encode_generated: bool = True) -> ReplayOptions:
     """Return how prompts are replayed under a deployment: template, server's rules, time zone."""
-    engine = None if deployment.engine is None else deployment.engine.name
-    rules = {"vllm": VLLM, "sglang": SGLANG}.get(engine or "", AS_SENT)
+    engine = deployment.engine
+    rules = AS_SENT if engine is None else rules_of(engine.name, engine.version)
     changes: dict[str, Any] = dict(deployment.rendering.server_rules)
     rules = replace(rules, **changes)
     template = None

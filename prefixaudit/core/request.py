@@ -66,7 +66,8 @@ class ChatMessages:
     """A chat body: decoded JSON with its keys in wire order, as the client sent them.
 
     `changes_media`: the body sets how media are read (`mm_processor_kwargs`, `media_io_kwargs`), so
-    that their length in tokens isn't the model's default.
+    that their length in tokens isn't the model's default. `tool_choice` and `reasoning_effort` are
+    the body's (None: absent or null); the effort is among `chat_template_kwargs` as well.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -78,6 +79,8 @@ class ChatMessages:
     continue_final_message: bool = False
     add_special_tokens: bool = False
     changes_media: bool = False
+    tool_choice: Any = None
+    reasoning_effort: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -171,6 +171,8 @@ def _chat(body: Mapping[str, Any]) -> PromptInput:
         continue_final_message=_flag(body, "continue_final_message", False),
         add_special_tokens=_flag(body, "add_special_tokens", False),
         changes_media=bool(body.get("mm_processor_kwargs") or body.get("media_io_kwargs")),
+        tool_choice=body.get("tool_choice"),
+        reasoning_effort=body.get("reasoning_effort"),
     )
 
 

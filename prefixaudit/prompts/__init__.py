@@ -16,7 +16,7 @@ boundaries       where a text may be cut; patterns: what a pre-tokenizer joins; 
 
 from prefixaudit.prompts.parallel import ReplayRun, replay_many
 from prefixaudit.prompts.replayer import Rendered, Replayer, ReplayOptions
-from prefixaudit.prompts.server_rules import AS_SENT, SGLANG, VLLM, ServerRules
+from prefixaudit.prompts.server_rules import AS_SENT, SGLANG, VLLM, ServerRules, rules_of
 from prefixaudit.prompts.statistics import ReplayStatistics
 from prefixaudit.prompts.template_syntax import SyntaxUse, TemplateSyntax
 from prefixaudit.prompts.templates import Refusal, TemplateFacts, TemplateRenderer
@@ -37,4 +37,5 @@ __all__ = [
     "TemplateRenderer",
     "TemplateSyntax",
     "replay_many",
+    "rules_of",
 ]

@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
+
 from prefixaudit.core.prompt import Prompt
 from prefixaudit.core.request import (
     BlockHashes,
@@ -37,7 +39,7 @@ from prefixaudit.errors import ConfigurationError
 from prefixaudit.prompts.image_rules import ImageRule, image_rule
 from prefixaudit.prompts.media import MARK, Medium, media_of, placed
 from prefixaudit.prompts.model_folder import PromptFiles, read_prompt_files
-from prefixaudit.prompts.server_rules import AS_SENT, ServerRules, prepare
+from prefixaudit.prompts.server_rules import AS_SENT, PreparedChat, ServerRules, prepare_chat
 from prefixaudit.prompts.statistics import ReplayStatistics
 from prefixaudit.prompts.templates import Refusal, TemplateRenderer
 
@@ -92,11 +94,13 @@ class ReplayedTokens:
 class Rendered:
     """A prompt's text, and the media that placeholders (or MARKs, without a rule) stand for.
 
-    `has_unknown_parts`: content of a kind that isn't known here is in the text as it was sent.
+    `prefix` is the beginning of the answer, tokenized by itself. `has_unknown_parts`: content of a
+    kind that isn't known here is in the text as it was sent.
     """
 
     text: str
     add_special_tokens: bool
+    prefix: str = ""
     media: tuple[Medium, ...] = ()
     rule: ImageRule | None = None
     has_unknown_parts: bool = False
@@ -175,6 +179,10 @@ class Replayer:
         if rendered.media:
             replayed = self._with_media(self._rendered(request.prompt, request.arrival_s), None)
             token_index = _before_expansion(token_index, replayed.media)
+        if rendered.prefix:
+            adds = rendered.add_special_tokens
+            if token_index >= len(self._encoded(rendered.text, add_special_tokens=adds)):
+                return len(rendered.text)  # in the answer's beginning, which isn't in the text
         return self.encoder.character_of(
             rendered.text, token_index, add_special_tokens=rendered.add_special_tokens
         )
@@ -281,6 +289,8 @@ class Replayer:
                 tokens = self._encoded(
                     rendered.text, add_special_tokens=rendered.add_special_tokens
                 )
+                if rendered.prefix:
+                    tokens = self._followed(tokens, rendered.prefix)
                 return ReplayedTokens(
                     tokens=tokens,
                     generated=self._generated(generated),
@@ -297,12 +307,25 @@ class Replayer:
             lambda text: self._encoded(text, add_special_tokens=rendered.add_special_tokens),
             self.encoder.token_id,
         )
+        token_ids = tokens.token_ids
+        if rendered.prefix:
+            token_ids = self._followed(token_ids, rendered.prefix)
         return ReplayedTokens(
-            tokens=tokens.token_ids,
+            tokens=token_ids,
             generated=self._generated(generated),
             media=tokens.media,
             is_approximate=tokens.is_approximate or rendered.has_unknown_parts,
         )
+
+    def _followed(self, token_ids: TokenArray, prefix: str) -> TokenArray:
+        """Put an answer's beginning behind a prompt, as SGLang does: without its first BOS."""
+        added = self._encoded(prefix, add_special_tokens=True)
+        bos = self.files.special_tokens.get("bos_token")
+        if isinstance(bos, str) and len(added) and added[0] == self.encoder.token_id(bos):
+            added = added[1:]
+        whole = np.concatenate([token_ids, added]).astype(np.uint32, copy=False)
+        whole.flags.writeable = False
+        return whole
 
     def _generated(self, generated: Generated | None | Unknown) -> TokenArray | None | Unknown:
         match generated:
@@ -347,33 +370,18 @@ class Replayer:
                 )
         if overrides := [name for name in _OVERRIDES if name in variables]:
             chat = replace(chat, **{name: variables.pop(name) for name in overrides})
-        if chat.add_generation_prompt and chat.continue_final_message:
-            raise Refusal(
-                "invalid-request",
-                "add_generation_prompt and continue_final_message exclude each other: "
-                "the server refuses this request",
-            )
         template = self._template(chat)
         media = media_of(chat.messages)
         rule = self._rule(media, chat)
-        prepared = prepare(
-            chat.messages,
+        prepared = prepare_chat(
+            replace(chat, chat_template_kwargs=variables),
             self.options.rules,
             self.renderer.facts(template),
             None if rule is None else rule.placeholder,
         )
         shown_s = self.options.assumed_arrival_s if arrival_s is UNKNOWN else arrival_s
         started = time.perf_counter()
-        text = self.renderer.render(
-            template,
-            prepared.messages,
-            tools=chat.tools,
-            documents=chat.documents,
-            add_generation_prompt=chat.add_generation_prompt,
-            continue_final_message=chat.continue_final_message,
-            arrival_s=shown_s,
-            variables=variables,
-        )
+        text = self._text(template, prepared, shown_s)
         counts = self._counts
         counts.num_rendered += 1
         counts.num_clock_prompts += self.renderer.clock_was_read
@@ -381,11 +389,38 @@ class Replayer:
         counts.render_s += time.perf_counter() - started
         return Rendered(
             text=text,
-            add_special_tokens=chat.add_special_tokens,
+            add_special_tokens=prepared.chat.add_special_tokens,
+            prefix=prepared.prefix,
             media=media,
             rule=rule,
             has_unknown_parts=prepared.has_unknown_parts,
         )
+
+    def _text(self, template: str, prepared: PreparedChat, arrival_s: float | None) -> str:
+        chat = prepared.chat
+        if chat.add_generation_prompt and chat.continue_final_message:
+            raise Refusal(
+                "invalid-request",
+                "add_generation_prompt and continue_final_message exclude each other: "
+                "the server refuses this request",
+            )
+        for tools in (chat.tools, prepared.other_tools):
+            try:
+                return self.renderer.render(
+                    template,
+                    chat.messages,
+                    tools=tools,
+                    documents=chat.documents,
+                    add_generation_prompt=chat.add_generation_prompt,
+                    continue_final_message=chat.continue_final_message,
+                    arrival_s=arrival_s,
+                    variables=chat.chat_template_kwargs,
+                )
+            except Refusal as refusal:
+                is_last = tools is prepared.other_tools or prepared.other_tools is None
+                if is_last or refusal.kind not in ("template-error", "template-refused"):
+                    raise
+        raise AssertionError("the last of the tools is returned or raised for")
 
     def _rule(self, media: Sequence[Medium], chat: ChatMessages) -> ImageRule | None:
         """Return the family's rule, None where it doesn't cover all media of this chat."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from prefixaudit.errors import IncompleteError
+from prefixaudit.prompts.content_format import NEWEST_VLLM, Guess, guesses_for_parts
 from prefixaudit.prompts.limits import Limits, TooMuch
 from prefixaudit.prompts.template_syntax import TemplateSyntax, syntax_of
 from prefixaudit.prompts.watchdog import OutOfTime, time_limit
@@ -44,12 +45,19 @@ class TemplateFacts:
 
     reads_clock    it names `strftime_now`
     uses_random    it chooses at random, so no rendering can be replayed
-    reads_parts    it walks through the parts of a message's content; others print them as they are
+    part_guesses   which servers' guesses take it for one that walks through parts of contents
+    names_developer  it names the role `developer`
     """
 
     reads_clock: bool
     uses_random: bool
-    reads_parts: bool
+    part_guesses: frozenset[Guess]
+    names_developer: bool
+
+    @property
+    def reads_parts(self) -> bool:
+        """Say whether it walks through the parts of a message's content, as newest vLLM sees it."""
+        return NEWEST_VLLM in self.part_guesses
 
 
 class _ClockUnknown(BaseException):
@@ -277,32 +285,9 @@ def _facts_of(environment: Environment, source: str) -> TemplateFacts:
     tree = environment.parse(source)
     names = {node.name for node in tree.find_all(nodes.Name)}
     filters = {node.name for node in tree.find_all(nodes.Filter)}
-    # Variables that can hold a message's content: what is set from it, and what macros are given.
-    held = {"content"}
-    for macro in tree.find_all(nodes.Macro):
-        held |= {argument.name for argument in macro.args}
-    for assignment in tree.find_all(nodes.Assign):
-        if _mentions_content(assignment.node, held) and isinstance(assignment.target, nodes.Name):
-            held.add(assignment.target.name)
     return TemplateFacts(
         reads_clock="strftime_now" in names,
         uses_random="random" in filters or "lipsum" in names,
-        reads_parts=any(_mentions_content(loop.iter, held) for loop in tree.find_all(nodes.For)),
+        part_guesses=guesses_for_parts(tree, source),
+        names_developer='"developer"' in source or "'developer'" in source,
     )
-
-
-def _mentions_content(node: Any, held: set[str]) -> bool:
-    """Say whether an expression is a message's content, perhaps filtered or sliced."""
-    from jinja2 import nodes
-
-    if isinstance(node, nodes.Name):
-        return node.name in held
-    if isinstance(node, nodes.Getattr):
-        return node.attr == "content"
-    if isinstance(node, nodes.Getitem):
-        if isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str):
-            return node.arg.value == "content"
-        return _mentions_content(node.node, held)
-    if isinstance(node, nodes.Filter) and node.node is not None:
-        return _mentions_content(node.node, held)
-    return False

@@ -12,7 +12,7 @@ from prefixaudit.core.finding import Finding, Location, Observation, Severity
 from prefixaudit.core.gate import GateFinding, GateReport
 from prefixaudit.core.template import TemplateAnswer, TemplateHint, TemplateReport
 from prefixaudit.errors import UsageError, unknown_name
-from prefixaudit.prompts import AS_SENT, SGLANG, VLLM, Refusal, ServerRules
+from prefixaudit.prompts import AS_SENT, SGLANG, VLLM, Refusal, ServerRules, rules_of
 from prefixaudit.prompts.template_syntax import UseKind
 from prefixaudit.templates import conversations as say
 from prefixaudit.templates.conversations import Message
@@ -59,10 +59,10 @@ def rules_named(name: str | None) -> tuple[str, ServerRules]:
     """
     if name is None:
         return "as-sent", AS_SENT
-    engine = name.partition("@")[0]
+    engine, _, version = name.partition("@")
     if engine not in SERVER_RULES:
         raise UsageError(unknown_name("server", engine, SERVER_RULES))
-    return engine, SERVER_RULES[engine]
+    return engine, rules_of(engine, version or None)
 
 
 def ask_all(prober: Prober) -> Checked:

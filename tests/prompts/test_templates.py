@@ -189,8 +189,8 @@ def test_facts_name_the_clock_chance_and_parts() -> None:
     renderer = TemplateRenderer()
     clock = renderer.facts("{% if strftime_now is defined %}{{ strftime_now('%d') }}{% endif %}")
     parts = renderer.facts(
-        "{% for m in messages %}{% set c = m['content'] %}{% if c is string %}{{ c }}"
-        "{% else %}{% for part in c %}{{ part.text }}{% endfor %}{% endif %}{% endfor %}"
+        "{% for m in messages %}{% if m.content is string %}{{ m.content }}"
+        "{% else %}{% for part in m['content'] %}{{ part.text }}{% endfor %}{% endif %}{% endfor %}"
     )
     plain = renderer.facts("{% for m in messages %}{{ m.content | trim }}{% endfor %}")
 
