@@ -39,6 +39,7 @@ _COMPONENT_TITLES: Final = {
     "ple": "per-layer inputs",
     "lm_head": "LM head",
 }
+_ENGINES: Final = ("sglang", "vllm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,10 @@ def answer(wish: Wish) -> CostEstimate:
             if value is not None:
                 raise UsageError(f"{name} needs a GPU; give --gpu NAME")
     name, _, version = wish.engine.partition("@")
+    if name not in _ENGINES:
+        raise UsageError(
+            f"what engine {name!r} makes of a GPU isn't known; known: {', '.join(_ENGINES)}"
+        )
     question = CostQuestion(
         num_prompt_tokens=wish.prompt,
         num_cached_tokens=wish.cached,

@@ -63,6 +63,8 @@ _LATENT_FORMATS: Final[Mapping[str, int]] = MappingProxyType(
 
 def element_bytes(dtype: str) -> Fraction:
     """Return the bytes of an element of a cache type. Raises ConfigurationError if unknown."""
+    if dtype in _LATENT_FORMATS:
+        raise ConfigurationError(f"KV cache dtype {dtype!r} is for latent attention only")
     if dtype not in DTYPE_BYTES:
         raise ConfigurationError(
             unknown_name("KV cache dtype", dtype, (*DTYPE_BYTES, *_LATENT_FORMATS, "auto"))

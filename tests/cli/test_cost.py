@@ -163,3 +163,10 @@ def test_gpu_is_explained_with_its_source(capsys: pytest.CaptureFixture[str]) ->
 
     assert "835.0 TFLOPS, dense" in text
     assert "not read again" in text
+
+
+@pytest.mark.parametrize("engine", ["trtllm", "vlm@0.33.0"])
+def test_engine_without_a_rule_is_refused_with_or_without_a_gpu(
+    capsys: pytest.CaptureFixture[str], engine: str
+) -> None:
+    assert "known: sglang, vllm" in output(capsys, "cost", LLAMA, "--engine", engine, code=2)

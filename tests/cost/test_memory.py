@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from prefixaudit.cost.hardware import find_gpu
 from prefixaudit.cost.memory import (
     kv_bytes_per_token,
     kv_groups,
@@ -15,6 +16,7 @@ from prefixaudit.cost.memory import (
     state_bytes,
     state_elements,
 )
+from prefixaudit.cost.pool import PoolSettings, estimate_pool
 from prefixaudit.errors import ConfigurationError
 from prefixaudit.families import describe, describe_cache
 
@@ -135,3 +137,14 @@ def test_unknown_cache_type_is_refused() -> None:
 
 def test_gpt_oss_files_without_dtype_are_kept_in_bfloat16() -> None:
     assert kv_bytes_per_token(describe(published_config("gpt-oss-20b"))) == 49_152
+
+
+def test_latent_format_of_a_hybrid_without_latents_is_named_as_such() -> None:
+    spec = describe(published_config("nemotron-3-nano-30b-a3b"))
+
+    with pytest.raises(ConfigurationError, match="'fp8_ds_mla' is for latent attention only"):
+        estimate_pool(
+            spec,
+            PoolSettings(engine="vllm", kv_cache_dtype="fp8_ds_mla"),
+            gpu=find_gpu("h100-sxm"),
+        )
