@@ -37,15 +37,17 @@ def joined(
     image_placeholder: str | None,
     *,
     keeps_empty: bool = True,
+    ends_line: bool = False,
 ) -> str:
     """Return the parts' text. `keeps_empty`: an empty part still gets its separator.
 
     Images that the text doesn't name yet stand before it, each on its line (vLLM,
-    `_get_full_multimodal_text_prompt`).
+    `_get_full_multimodal_text_prompt`); `ends_line`: the last one's ends though no text follows.
     """
     texts = [part if isinstance(part, str) else part.get("text") for part in parts if part]
     text = separator.join(text for text in texts if (text if not keeps_empty else text is not None))
     if image_placeholder is None:
         return text
     num_images = sum(part is IMAGE for part in parts) - text.count(image_placeholder)
-    return "\n".join([image_placeholder] * num_images + [text])
+    lines = [image_placeholder] * num_images
+    return "\n".join([*lines, text] if text or ends_line else lines)

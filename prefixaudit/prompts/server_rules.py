@@ -242,7 +242,13 @@ def _content(
     if joins:
         # vLLM leaves empty texts out (`if parse_res`, from 0.6.4), SGLang joins all.
         keeps_empty = rules.server != "vllm" or not reached(rules.version, since=(0, 6, 4))
-        return joined(parts, rules.part_separator, image_placeholder, keeps_empty=keeps_empty)
+        return joined(
+            parts,
+            rules.part_separator,
+            image_placeholder,
+            keeps_empty=keeps_empty,
+            ends_line=not reached(rules.version, since=(0, 16, 0)) and rules.server == "vllm",
+        )
     kept = [old if new is None else new for new, old in zip(parts, content, strict=True)]
     if rules.server == "vllm":
         return [

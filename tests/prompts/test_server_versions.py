@@ -238,3 +238,15 @@ def test_reasoning_effort_sets_variables(
     }
 
     assert dict(prepared(engine, body).chat.chat_template_kwargs) == expected
+
+
+@pytest.mark.parametrize(("version", "content"), [("0.15.0", "<i>\n"), ("0.16.0", "<i>")])
+def test_vllm_ends_the_line_of_an_image_without_text_before_0_16(
+    version: str, content: str
+) -> None:
+    image = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
+    chat = ChatMessages(messages=[{"role": "user", "content": [image]}])
+
+    found = prepare_chat(chat, rules_of("vllm", version), RENDERER.facts(TEXT), "<i>")
+
+    assert found.chat.messages[0]["content"] == content
