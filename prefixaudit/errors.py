@@ -45,9 +45,19 @@ class IncompleteError(PrefixAuditError):
     """The audit can't give its answer: input is unreadable or a step failed."""
 
 
+_MOST_NAMES = 100
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return the message for a name that isn't known, with the known ones and the nearest."""
+    """Return the message for a name that isn't known, with the nearest and the known ones.
+
+    More than a screen of names helps nobody: then only their number is given.
+    """
     names = sorted(known)
     nearest = difflib.get_close_matches(name, names, n=1)
     suggestion = f"; did you mean '{nearest[0]}'?" if nearest else ""
+    if len(names) > _MOST_NAMES:
+        return (
+            f"unknown {kind} '{name}'; {len(names)} are known, see `prefixaudit list`{suggestion}"
+        )
     return f"unknown {kind} '{name}'; known: {', '.join(names)}{suggestion}"
