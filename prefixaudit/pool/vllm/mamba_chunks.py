@@ -55,7 +55,7 @@ class MambaChunks:
         last = reachable - reachable % self.block_size
         if self.drops_last_block:
             last = max(last - self.block_size, 0)
-        if self.split == "stops":
+        if self.split in ("stops-up-to-last", "stops"):
             return self._cut_at_stops(request, start, num_tokens, last, prefill_end)
         num_tokens = self._cut_at_last(start, num_tokens, last)
         if is_admission and self.split == "last-block-or-shared":
@@ -79,14 +79,20 @@ class MambaChunks:
     ) -> int:
         size = self.block_size
         end = start + num_tokens
-        if end < prefill_end:
+        next_end = (start // size + 1) * size
+        realigns = start % size != 0
+        if self.split == "stops-up-to-last":
+            realigns = realigns and next_end <= last
+            if end < last:
+                end -= end % size
+        elif end < prefill_end:
             aligned = end - end % size
             # A block wider than any chunk is computed in parts.
             if aligned > start or size <= self.longest_chunk_tokens:
                 end = aligned
         stops = [last]
-        if start % size != 0:
-            stops.append((start // size + 1) * size)
+        if realigns:
+            stops.append(next_end)
         if self.stops_at_tails:
             unit = self.hash_block_size
             tail = (request.num_prompt_tokens - self._num_excluded) // unit * unit

@@ -17,7 +17,7 @@ from prefixaudit.errors import ConfigurationError, UsageError
 
 FreeOrder = Literal["all-last", "unhashed-first"]
 BigBlockKey = Literal["concatenated", "last"]
-MambaSplit = Literal["last-block", "last-block-or-shared", "stops"]
+MambaSplit = Literal["last-block", "last-block-or-shared", "stops-up-to-last", "stops"]
 WINDOWED_KINDS: Final = ("swa", "chunked-local")
 
 
@@ -59,7 +59,8 @@ class ReleaseRules:
     eagle              what a drafter's dropped block changes
     mamba_split        how chunks are cut where recurrent states are kept at block ends: at the last
                        block only, or on admission also where a shared prefix ends, or in each chunk
-                       where a shared prefix or a started block ends
+                       where a shared prefix or a started block ends (at first only as far as the
+                       last block, and with no chunk that is shorter than a block)
     """
 
     free_order: FreeOrder
@@ -109,9 +110,10 @@ _FROM_0_26: Final = replace(
     registers_tails=True,
     pins_shared_prefixes=True,
     reserves_beside_copy=True,
-    mamba_split="stops",
+    mamba_split="stops-up-to-last",
 )
-_FROM_0_29: Final = replace(_FROM_0_26, cuts_every_full_kind=True)
+_FROM_0_27: Final = replace(_FROM_0_26, mamba_split="stops")
+_FROM_0_29: Final = replace(_FROM_0_27, cuts_every_full_kind=True)
 _FROM_0_30: Final = replace(
     _FROM_0_29,
     retention_default_tokens=0,
@@ -132,6 +134,7 @@ _BY_FIRST_RELEASE: Final = (
     (Version("0.31"), _FROM_0_31),
     (Version("0.30"), _FROM_0_30),
     (Version("0.29"), _FROM_0_29),
+    (Version("0.27"), _FROM_0_27),
     (Version("0.26"), _FROM_0_26),
     (Version("0.24"), _FROM_0_24),
     (Version("0.23"), _FROM_0_23),

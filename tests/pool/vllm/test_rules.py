@@ -48,7 +48,28 @@ def test_rules_of_sparse_groups_came_one_by_one(
     assert rules.eagle.retains_both_ends == both_ends
 
 
-@pytest.mark.parametrize("version", ["0.11.2", "0.22.0", "0.24.0", "0.30.0", "0.33.0"])
+@pytest.mark.parametrize(
+    ("version", "window_free_order", "mamba_split"),
+    [
+        ("0.22.0", "all-last", "last-block"),
+        ("0.23.0", "unhashed-first", "last-block"),
+        ("0.24.0", "unhashed-first", "last-block-or-shared"),
+        ("0.25.1", "unhashed-first", "last-block-or-shared"),
+        ("0.26.0", "unhashed-first", "stops-up-to-last"),
+        ("0.27.0", "unhashed-first", "stops"),
+        ("0.33.0", "unhashed-first", "stops"),
+    ],
+)
+def test_rules_of_windows_and_recurrent_states_came_one_by_one(
+    version: str, window_free_order: str, mamba_split: str
+) -> None:
+    """As read in the releases' cache managers and schedulers, and seen in runs of 0.22 to 0.26."""
+    rules = release_rules(version)
+
+    assert (rules.window_free_order, rules.mamba_split) == (window_free_order, mamba_split)
+
+
+@pytest.mark.parametrize("version", ["0.11.2", "0.22.0", "0.23.0", "0.24.0", "0.30.0", "0.33.0"])
 def test_engine_profile_says_the_same(version: str) -> None:
     assert release_rules_of(load_profile(f"vllm@{version}")) == release_rules(version)
 
