@@ -22,6 +22,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime, time
+from functools import cached_property
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Final, TypeVar, overload
@@ -53,8 +54,13 @@ class TomlDocument:
             data = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ConfigurationError(f"{source}: not valid TOML: {error}") from None
-        self._lines = _lines_of_keys(text)
+        self._text = text
         self.root = Table(self, (), data)
+
+    @cached_property
+    def _lines(self) -> dict[tuple[str, ...], int]:
+        # Only a problem asks for lines; most files have none.
+        return _lines_of_keys(self._text)
 
     @classmethod
     def read(cls, path: Path | Traversable, *, source: str | None = None) -> TomlDocument:

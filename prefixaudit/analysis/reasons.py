@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from prefixaudit.core.prompt import Prompt
+from prefixaudit.core.request import BlockHashes
 from prefixaudit.core.trace import BlockTrace, Float64Array, Int64Array
 from prefixaudit.core.why import Shared, WhyFacts
 from prefixaudit.deployment import Deployment
@@ -45,7 +46,8 @@ class Reasons:
     def add(self, prompt: Prompt) -> None:
         """Note a prompt that the trace has taken."""
         self.pairing.add(prompt)
-        self.explainer.inspect(prompt, self.pairing.num_added - 1)
+        if not isinstance(prompt.tokens, BlockHashes):
+            self.explainer.inspect(prompt, self.pairing.num_added - 1)
 
     def report(
         self,

@@ -45,9 +45,12 @@ class UsageRows:
         self._counted_outside.append(usage.counted_outside)
         self._index.append(index)
         self._position.append(position)
-        self._prompt_tokens.append(_code(usage.num_prompt_tokens))
-        self._cached_tokens.append(_code(usage.num_cached_tokens))
-        self._completion_tokens.append(_code(usage.num_completion_tokens))
+        count = usage.num_prompt_tokens
+        self._prompt_tokens.append(NOT_REPORTED if count is UNKNOWN else _code(count))
+        count = usage.num_cached_tokens
+        self._cached_tokens.append(NOT_REPORTED if count is UNKNOWN else _code(count))
+        count = usage.num_completion_tokens
+        self._completion_tokens.append(NOT_REPORTED if count is UNKNOWN else _code(count))
         server = request.server
         self._server.append(
             -1 if server is UNKNOWN else self._servers.setdefault(server, len(self._servers))

@@ -163,7 +163,8 @@ class TraceBuilder:
 
     def _block_ids(self, prompt: Prompt, hashes: BlockHashes) -> tuple[Int64Array, int | None]:
         """Return the labels of the full blocks, and the id of a partial last block."""
-        self._use(prompt, kind="block ids", block_size=hashes.block_size)
+        if hashes.block_size != self._block_size or "block ids" not in self._kinds:
+            self._use(prompt, kind="block ids", block_size=hashes.block_size)
         num_full, rest = divmod(hashes.num_prompt_tokens, hashes.block_size)
         ids = hashes.hash_ids.view(np.int64)
         if len(ids) == num_full:

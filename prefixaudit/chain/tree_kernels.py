@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def insert(  # type: ignore[no-untyped-def]
     batch_low,
     batch_high,
@@ -110,7 +110,7 @@ def insert(  # type: ignore[no-untyped-def]
     counts[1] = num_blocks
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def fill_table(num_nodes, parent, first, low, table, seed):  # type: ignore[no-untyped-def]
     """Enter nodes [0, num_nodes) into `table`, which is empty and larger than before."""
     mask = len(table) - 1
@@ -124,7 +124,7 @@ def fill_table(num_nodes, parent, first, low, table, seed):  # type: ignore[no-u
         table[slot] = node
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def depths(parent, size):  # type: ignore[no-untyped-def]
     """Return the number of blocks before each node (int32); parents come before their children."""
     depth = np.zeros(len(parent), dtype=np.int32)

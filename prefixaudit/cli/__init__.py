@@ -25,7 +25,11 @@ def main() -> None:
     """Run the command line on `sys.argv` and end the process with its exit code."""
     # Values live long here and hardly any form cycles: at the default pace the collector takes a
     # tenth of a run on a large log.
-    gc.set_threshold(100_000, 50, 50)
+    gc.set_threshold(1_000_000, 50, 50)
+    # Threads that read ahead wait for the interpreter's lock; let them have it soon.
+    sys.setswitchinterval(0.0005)
+    # numpy starts a thread a core for linear algebra, of which there is none here.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     raise SystemExit(run(sys.argv[1:]))
 
 

@@ -105,7 +105,7 @@ class Deployment:
     block_size: int | None = None
     capacity: Capacity | None = None
     cache_generated: bool | None = None
-    identity: Identity = field(default_factory=Identity)
+    identity: Identity = UNKNOWN_IDENTITY
     tenant_rule: TenantRule | None = None
     trust_domains: Mapping[str, str] | None = None
     adapters: tuple[AdapterFacts, ...] | None = None
@@ -181,7 +181,7 @@ class Deployment:
     def _fill(self, identity: Identity, server: str | Unknown) -> Identity:
         if (
             self.trust_domains is None
-            and self.identity == UNKNOWN_IDENTITY
+            and (self.identity is UNKNOWN_IDENTITY or self.identity == UNKNOWN_IDENTITY)
             and self.adapters is None
             and not self.servers
             and not (isinstance(identity.lora_name, str) and identity.lora_name == identity.model)

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import BinaryIO, Final
 
-READ_BYTES: Final = 2**20
+READ_BYTES: Final = 2**22
+# What comes out of an archive in one step; damage costs no more than the step it is met in.
+_PIECE_BYTES: Final = 2**20
 # zstd gives no bound for what one call puts out (a repeated byte costs nothing), so the input is
 # fed in small pieces: at most 128 KiB come of every 4 bytes, 64 MiB of these.
 _ZSTD_FEED_BYTES: Final = 2**11
@@ -122,7 +124,7 @@ def _gunzipped(blocks: Blocks) -> Blocks:
                     break
                 member = zlib.decompressobj(wbits=31)
             try:
-                plain = member.decompress(data, READ_BYTES)
+                plain = member.decompress(data, _PIECE_BYTES)
             except zlib.error as error:
                 raise DamagedStreamError("damaged-archive", "the gzip stream is damaged") from error
             if plain:

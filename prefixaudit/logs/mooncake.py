@@ -41,6 +41,7 @@ from prefixaudit.logs._options import ReadOptions
 DEFAULT_BLOCK_SIZE: Final = 512
 # Loading the kernel costs more than it saves on the first bytes of a file.
 KERNEL_AFTER_BYTES: Final = 2**20
+_LARGE_FILE_BYTES: Final = 16 * 2**20
 _FEW_LINE_BYTES: Final = 64
 _MAX_HEAD_RECORDS: Final = 1000
 _MAX_BLOCK_SIZE: Final = 2**20
@@ -157,7 +158,10 @@ class _Reader:
 
     def prepared(self, chunks: Iterator[Chunk | LostLine]) -> Iterator[Chunk | LostLine | _Parsed]:
         """Yield the chunks; those behind the first ones are parsed by the kernel."""
-        num_bytes = 0
+        # A file known to be large goes through the kernel from its first line on.
+        num_bytes = self._file.num_bytes or 0
+        if num_bytes < _LARGE_FILE_BYTES:
+            num_bytes = 0
         for chunk in chunks:
             if isinstance(chunk, LostLine):
                 yield chunk

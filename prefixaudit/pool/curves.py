@@ -41,9 +41,9 @@ def find_knee(curve: HitCurve) -> int | None:
         return 1
     # Where hits grow evenly, their height above the line is convex in the capacity (the logarithm
     # is concave), so only the corners of the curve can be the farthest point.
-    bends = hits[2 : end + 1] - 2 * hits[1:end] + hits[: end - 1]
-    capacities = np.flatnonzero(bends) + 1
-    capacities = np.union1d(capacities, [1])
+    steps = np.diff(hits[: end + 1])
+    corners = np.flatnonzero(steps[1:] != steps[:-1]) + 1
+    capacities = corners if len(corners) and corners[0] == 1 else np.append(1, corners)
     rise = (hits[capacities] - start) / (int(hits[end]) - start)
     above = rise - np.log(capacities) / np.log(end)
     place = int(above.argmax())

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def levels(parent):  # type: ignore[no-untyped-def]
     """Return the number of nodes from the root to each node, itself included (int64)."""
     level = np.ones(len(parent), dtype=np.int64)
@@ -21,7 +21,7 @@ def levels(parent):  # type: ignore[no-untyped-def]
     return level
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def stack_distances(  # type: ignore[no-untyped-def]
     order,
     ends,
@@ -127,7 +127,7 @@ def stack_distances(  # type: ignore[no-untyped-def]
                 time += time & -time
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def find_donors(  # type: ignore[no-untyped-def]
     order, ends, hits, parent, size, depth, most_levels, num_requests
 ):
