@@ -18,6 +18,9 @@ DEFAULT_BATCHED_TOKENS: Final = 8192
 DEFAULT_NUM_SEQS: Final = 256
 
 
+_USUAL_ROUTINGS: Final = ("round-robin", "session", "consistent-hash", "dynamo")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuChoice:
     """A GPU by name and how many of them one replica takes."""
@@ -73,6 +76,11 @@ class PlanOptions:
     max_num_seqs: int = DEFAULT_NUM_SEQS
     sample: float | None = None
     jobs: int = 1
+
+    @property
+    def compared_routings(self) -> tuple[str, ...]:
+        """Return the routings that the numbers of replicas are compared under; () without any."""
+        return (self.routings or _USUAL_ROUTINGS) if self.replicas else ()
 
     def __post_init__(self) -> None:
         if not self.load > 0:

@@ -8,8 +8,9 @@ consistent-hash  by the first blocks of the prompt (4 by default), rendezvous ha
                  replica takes its share and moves nothing else
 dynamo           Dynamo's KV router: least (blocks to compute + blocks in use), weights 1 and 1, no
                  randomness; its index is taken as exact
-llm-d            scorers for prefix, queue and KV use, weights 3, 2, 2 (the Gateway API inference
-                 extension's defaults); its index is taken as exact
+llm-d            scorers for prefix, queue and KV use, weights 3, 2, 2; its index is taken as exact
+
+The weights of the last two are assumed, not read from a release; a plan prints them.
 """
 
 from __future__ import annotations
@@ -31,6 +32,24 @@ _SEED: Final = 1
 _FIRST_BLOCKS: Final = 4
 _DYNAMO: Final = (1.0, 1.0)
 _LLM_D: Final = (3.0, 2.0, 2.0)
+
+
+def parameters_of(routing: str) -> str:
+    """Return what a routing rests on, for the report. Raises KeyError for an unknown routing."""
+    return {
+        "round-robin": "one after another in order of arrival",
+        "random": f"a fixed seed ({_SEED})",
+        "session": "a session stays where its first request went, round robin",
+        "consistent-hash": f"rendezvous hashing of the first {_FIRST_BLOCKS} blocks",
+        "dynamo": (
+            f"least of {_DYNAMO[0]:g} x blocks to compute + {_DYNAMO[1]:g} x blocks in use, "
+            "weights assumed, its index taken as exact"
+        ),
+        "llm-d": (
+            f"best of {_LLM_D[0]:g} x prefix + {_LLM_D[1]:g} x queue + {_LLM_D[2]:g} x KV use, "
+            "weights assumed, its index taken as exact"
+        ),
+    }[routing]
 
 
 def replicas_of(

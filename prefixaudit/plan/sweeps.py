@@ -335,7 +335,7 @@ class Sweeper:
     def replicas(self) -> list[Option]:
         """Return rows for each number of replicas and routing, each replica with this pool."""
         options, basis = self.basis.options, self.basis
-        routings = options.routings or ("round-robin", "session", "consistent-hash", "dynamo")
+        routings = options.compared_routings
         has_time = self.server(basis, self.hardware) is not None
         pairs = [(number, routing) for number in options.replicas for routing in routings]
         if not (basis.trace.session >= 0).any():

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from prefixaudit.plan.report import Option
-from prefixaudit.plan.routing import NEEDS_TIME
+from prefixaudit.plan.routing import NEEDS_TIME, parameters_of
 from prefixaudit.plan.shape import Cliff
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ def assumptions(
         )
         if basis.engine is None:
             lines.append("no engine given: in time vLLM 0.33.0's rules")
+    lines += [f"routing {name}: {parameters_of(name)}" for name in options.compared_routings]
     if options.tiers:
         lines.append(
             "tiers: a step waits for the fetches of the requests that it admits; blocks of all "
@@ -137,7 +138,7 @@ def notes_on(basis: Basis, hardware: Hardware | None, num_servers: int) -> Seque
             "the curve is that of the sizes simulated; tiers, replicas and targets aren't "
             "compared in time"
         )
-    asked = options.routings
+    asked = options.compared_routings
     if "session" in asked and not (basis.trace.session >= 0).any():
         notes.append("no request names its session: routing by session wasn't compared")
     if NEEDS_TIME & set(asked) and not (hardware or options.measured):

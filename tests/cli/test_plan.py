@@ -72,6 +72,22 @@ def test_wrong_options_exit_2(cli: Runner, arguments: tuple[str, ...], words: st
     assert ran.out == ""
 
 
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [
+        ((), ("round-robin: one after", "first 4 blocks", "1 x blocks to compute + 1 x blocks")),
+        (("--routing", "llm-d"), ("best of 3 x prefix + 2 x queue + 2 x KV use",)),
+    ],
+)
+def test_routings_are_compared_under_stated_parameters(
+    cli: Runner, asked: tuple[str, ...], named: tuple[str, ...]
+) -> None:
+    ran = cli("plan", LOG, *HERE, "--replicas", "2", "--throughput", "9800,12", *asked)
+
+    text = " ".join(ran.out.split())
+    assert all(words in text for words in named)
+
+
 def test_log_of_nothing_exits_3(cli: Runner, tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text(json.dumps({"prompt_token_ids": "x"}) + "\n")
