@@ -49,11 +49,6 @@ class HitTimes:
         """Count hits that save no time even at best."""
         return int(np.count_nonzero(self.saved.hi <= 0))
 
-    @property
-    def num_doubtful(self) -> int:
-        """Count hits that save time at best but not at worst."""
-        return int(np.count_nonzero((self.saved.hi > 0) & (self.saved.lo <= 0)))
-
 
 def hit_times(
     model: TimeModel,

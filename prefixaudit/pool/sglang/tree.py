@@ -56,10 +56,6 @@ class Node:
         self.priority = priority
 
     @property
-    def is_root(self) -> bool:
-        return self.parent is None
-
-    @property
     def is_unlocked_leaf(self) -> bool:
         return self.parent is not None and not self.children and self.num_locks == 0
 

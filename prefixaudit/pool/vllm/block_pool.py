@@ -74,10 +74,6 @@ class BlockPool:
         """Return the group that a block's keys belong to; it says nothing without a key."""
         return self._group[block]
 
-    def key_tokens_of(self, block: int) -> int:
-        """Return how many tokens of its prompt a block's first key covers; 0 without a key."""
-        return self._key_tokens[block]
-
     def register(
         self, block: int, key: Hashable, *, group: int, num_tokens: int, owner: int
     ) -> bool:
