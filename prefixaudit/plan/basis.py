@@ -34,6 +34,9 @@ from prefixaudit.pool.vllm.sequential import replay_sequential
 if TYPE_CHECKING:
     from prefixaudit.plan.hardware import Hardware
 
+# Without an engine a prompt's tail queues with the other blocks (see `analysis.simulating`). In
+# time it does the same, or the two figures differ by the rule and not by time: vLLM up to 0.23.
+RELEASE_WITHOUT_ENGINE: Final = "0.23.0"
 _NEWEST_VLLM: Final = "0.33.0"
 _GROUP_KINDS: Final = {
     "full": "full",
@@ -234,11 +237,12 @@ class Basis:
 
     @property
     def rules(self) -> PoolRules:
-        release = (
-            release_rules_of(self.engine)
-            if self.engine is not None and self.is_vllm
-            else release_rules(_NEWEST_VLLM)
-        )
+        if self.engine is None:
+            release = release_rules(RELEASE_WITHOUT_ENGINE)
+        elif self.is_vllm:
+            release = release_rules_of(self.engine)
+        else:
+            release = release_rules(_NEWEST_VLLM)
         one = (GroupRules(kind="full", block_size=self.trace.block_size),)
         return pool_rules(release, self.groups or one)
 

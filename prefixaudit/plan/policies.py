@@ -49,6 +49,11 @@ class PolicyHits:
     num_hit_blocks: Int64Array
 
 
+# What goes first hangs on when or how often a block was stored, and a run's tail that went and came
+# back was stored later than its front: runs of one block. Elsewhere a run's blocks have one rank.
+_RANKED_BY_STORING: Final = frozenset({"fifo", "lfu", "slru"})
+
+
 def hits_by_policy(
     trace: BlockTrace,
     namespaces: Int32Array,
@@ -67,15 +72,20 @@ def hits_by_policy(
             raise UsageError(unknown_name("policy to plan with", name, _NUMBERS))
     if "belady" in policies:
         trace = _cut_at_limits(trace, min_recomputed_tokens)
-    replay = prepare(trace, namespaces, min_recomputed_tokens, order)
-    num_nodes, num_requests = len(replay.parent), len(replay.ends)
+    of_blocks = None
+    if _RANKED_BY_STORING & set(policies):
+        of_blocks = prepare(of_single_blocks(trace), namespaces, min_recomputed_tokens, order)
+    of_runs = prepare(trace, namespaces, min_recomputed_tokens, order)
+    num_requests = len(of_runs.ends)
     offsets = np.zeros(num_requests, dtype=np.int64)
     next_use = np.empty(0, dtype=np.int64)
     if "belady" in policies:
-        offsets, next_use = _next_uses(replay)
-    kernel: Any = replay.kernel(policy_kernels.serve_by_rank)
+        offsets, next_use = _next_uses(of_runs)
     found = []
     for name in policies:
+        replay = of_blocks if of_blocks is not None and name in _RANKED_BY_STORING else of_runs
+        kernel: Any = replay.kernel(policy_kernels.serve_by_rank)
+        num_nodes = len(replay.parent)
         for capacity in capacities_blocks:
             if capacity < 0:
                 raise ValueError(f"capacity of {capacity} blocks; expected 0 or more")
@@ -104,6 +114,14 @@ def hits_by_policy(
             )
             found.append(PolicyHits(policy=name, capacity_blocks=capacity, num_hit_blocks=hits))
     return tuple(found)
+
+
+def of_single_blocks(trace: BlockTrace) -> BlockTrace:
+    """Return the trace with runs of one block each."""
+    num_cuts = trace.tree.num_blocks.astype(np.int64) - 1
+    node = np.repeat(np.arange(len(num_cuts), dtype=np.int64), num_cuts)
+    before = np.repeat(np.cumsum(num_cuts) - num_cuts, num_cuts)
+    return split_nodes(trace, node, np.arange(len(node), dtype=np.int64) - before + 1)
 
 
 def _cut_at_limits(trace: BlockTrace, min_recomputed_tokens: int) -> BlockTrace:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from prefixaudit.plan.basis import RELEASE_WITHOUT_ENGINE
 from prefixaudit.plan.report import Option
 from prefixaudit.plan.routing import NEEDS_TIME, parameters_of
 from prefixaudit.plan.shape import Cliff
@@ -106,7 +107,10 @@ def assumptions(
             "left out"
         )
         if basis.engine is None:
-            lines.append("no engine given: in time vLLM 0.33.0's rules")
+            lines.append(
+                f"no engine given: in time vLLM {RELEASE_WITHOUT_ENGINE}'s rules, which queue a "
+                "prompt's tail with the other blocks as the pool above does"
+            )
     lines += [f"routing {name}: {parameters_of(name)}" for name in options.compared_routings]
     if options.tiers:
         lines.append(

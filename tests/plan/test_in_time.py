@@ -9,13 +9,16 @@ import pytest
 
 from prefixaudit.chain.partial import with_partial_blocks
 from prefixaudit.core.trace import BlockTrace
+from prefixaudit.deployment import Overrides, load_deployment
+from prefixaudit.plan import PlanOptions, plan
+from prefixaudit.plan.options import GpuChoice
 from prefixaudit.pool.explicit import BlockPoolRules, num_slots, simulate_pool
 from prefixaudit.pool.explicit_curve import with_tails
 from prefixaudit.pool.lru import hits_at
 from prefixaudit.pool.vllm.rules import GroupRules, pool_rules, release_rules
 from prefixaudit.pool.vllm.scheduler import SchedulerRules
 from prefixaudit.pool.vllm.timed import StepSeconds, TimedServing, serve_timed
-from tests.plan.mooncake import mooncake
+from tests.plan.mooncake import DATA, TRACES, mooncake
 
 CAPACITY_BLOCKS = 16_384
 
@@ -104,3 +107,24 @@ def test_timed_hit_rate_is_within_half_a_point(speed: float) -> None:
 def one_after_another_with_answers(trace: BlockTrace) -> float:
     answers = replace(trace, num_generated_tokens=trace.num_output_tokens)
     return one_after_another(answers, unhashed_first=False)
+
+
+def test_plan_without_an_engine_keeps_time_to_the_rule_of_the_sequential_pool() -> None:
+    mooncake("conversation")  # skips where the public trace isn't there
+    deployment = load_deployment(
+        None,
+        Overrides(
+            model_dir=DATA / "model-configs" / "llama-3.1-8b", capacity_blocks=CAPACITY_BLOCKS
+        ),
+    )
+
+    report = plan(
+        [str(TRACES / "conversation_trace.jsonl.gz")],
+        deployment,
+        PlanOptions(gpus=(GpuChoice(name="h100-sxm"),), capacities_blocks=(CAPACITY_BLOCKS,)),
+    )
+
+    [row] = [option for option in report.options if option.capacity_blocks == CAPACITY_BLOCKS][:1]
+    assert row.token_hit_rate == pytest.approx(0.271, abs=0.0005)
+    assert row.timed is not None
+    assert list(row.timed.token_hit_rate) == pytest.approx([0.272, 0.272], abs=0.005)

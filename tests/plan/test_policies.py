@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from prefixaudit.chain.partial import with_partial_blocks
@@ -63,7 +63,9 @@ def by_blocks(trace: BlockTrace, policy: str, capacity: int) -> list[int]:
                     break
                 count[block] = 0
             count[block] += 1
-            if policy == "lru":
+            if policy == "fifo":
+                held.setdefault(block, (now,))
+            elif policy == "lru":
                 held[block] = (now,)
             elif policy == "lfu":
                 held[block] = (count[block], now)
@@ -114,7 +116,16 @@ def test_lru_is_plain_lru(prompts: list[list[int]], capacity: int, block_size: i
 
 
 @settings(deadline=None, max_examples=120)
-@given(prompts=PROMPTS, capacity=st.integers(1, 12), policy=st.sampled_from(["lru", "lfu", "slru"]))
+@example(
+    prompts=[[1, 0, 0, 1], [0, 0, 0, 0], [1, 0, 0, 1], [0, 1], [0, 0], [0, 1, 0]],
+    capacity=3,
+    policy="lfu",
+)
+@given(
+    prompts=PROMPTS,
+    capacity=st.integers(1, 12),
+    policy=st.sampled_from(["fifo", "lru", "lfu", "slru"]),
+)
 def test_policy_equals_a_simulation_of_single_blocks(
     prompts: list[list[int]], capacity: int, policy: str
 ) -> None:
