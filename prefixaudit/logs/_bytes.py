@@ -19,6 +19,9 @@ _PIECE_BYTES: Final = 2**20
 _ZSTD_FEED_BYTES: Final = 2**11
 _ZSTD_MAX_WINDOW_BYTES: Final = 2**27
 
+# Enough to see how a file is encoded.
+_START_BYTES: Final = 64
+
 GZIP_MAGIC: Final = b"\x1f\x8b"
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
@@ -67,10 +70,10 @@ def decompressed(blocks: Blocks, max_bytes: int) -> tuple[Blocks, str | None]:
 def as_utf8(blocks: Blocks) -> tuple[Blocks, str]:
     """Return the blocks in UTF-8, without a byte order mark at the start, and the encoding found.
 
-    UTF-16 is known by its mark, or by the NUL beside an ASCII first character. Code units that
+    UTF-16 is known by its mark, or by the NULs beside two ASCII characters at the start. Code units that
     are no text become bytes that are no UTF-8, so that their line is skipped and counted.
     """
-    first = _at_least(blocks, 4)
+    first = _at_least(blocks, _START_BYTES)
     blocks = chain([first], blocks) if first else iter(())
     if first.startswith(codecs.BOM_UTF8):
         return _without_prefix(blocks, len(codecs.BOM_UTF8)), "utf-8-sig"
@@ -78,11 +81,19 @@ def as_utf8(blocks: Blocks) -> tuple[Blocks, str]:
         return _from_utf16(_without_prefix(blocks, 2), "utf-16-le"), "utf-16-le"
     if first.startswith(codecs.BOM_UTF16_BE):
         return _from_utf16(_without_prefix(blocks, 2), "utf-16-be"), "utf-16-be"
-    if len(first) >= 4 and first[0] and not first[1] and first[2] and not first[3]:
-        return _from_utf16(blocks, "utf-16-le"), "utf-16-le"
-    if len(first) >= 4 and not first[0] and first[1] and not first[2] and first[3]:
-        return _from_utf16(blocks, "utf-16-be"), "utf-16-be"
+    for encoding in ("utf-16-le", "utf-16-be"):
+        if _begins_as(first, encoding):
+            return _from_utf16(blocks, encoding), encoding
     return blocks, "utf-8"
+
+
+def _begins_as(first: bytes, encoding: str) -> bool:
+    """Say whether two ASCII characters stand in `first` as UTF-16 writes them.
+
+    Line ends before them tell nothing: in UTF-8, a NUL instead of a line looks like one of them.
+    """
+    text = first[: len(first) // 2 * 2].decode(encoding, "replace").lstrip("\r\n")
+    return len(text) >= 2 and "\0" < text[0] < "\x80" and "\0" < text[1] < "\x80"
 
 
 def _at_least(blocks: Blocks, num_bytes: int) -> bytes:

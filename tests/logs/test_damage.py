@@ -69,6 +69,14 @@ def test_utf16_is_known_without_a_mark(tmp_path: Path, encoding: str) -> None:
     assert (read.lines, read.stream.files[0].encoding) == ([1, 2], encoding)
 
 
+@pytest.mark.parametrize("hole", [b"\0\n", b"\0\n\0\n", b"\0"])
+def test_nul_bytes_at_the_start_are_not_utf16(tmp_path: Path, hole: bytes) -> None:
+    read = read_bytes(tmp_path, hole + ids_line(1) + b"\n", TOKENS)
+
+    assert [request.request_id for request in read.requests] == ["r1"]
+    assert len(read.skipped) == hole.count(b"\n")
+
+
 def test_lone_surrogate_in_utf16_spoils_its_own_line_only(tmp_path: Path) -> None:
     text = [
         ids_line(1).decode(),
