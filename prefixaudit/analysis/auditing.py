@@ -43,6 +43,7 @@ from prefixaudit.core.report import AuditReport, IsolationRow, TierFigures, Tier
 from prefixaudit.core.reported import ReportedFacts
 from prefixaudit.core.request import ChatMessages, RawText, Request, Skipped, Source, TokenArray
 from prefixaudit.core.trace import BlockTrace, Int64Array
+from prefixaudit.core.trace_batch import TraceBatch
 from prefixaudit.deployment import Deployment
 from prefixaudit.deployment.public import PublicPrefix
 from prefixaudit.errors import ConfigurationError
@@ -100,6 +101,11 @@ class Auditing:
         """Note a prompt that the trace has taken."""
         assert self._gatherer is not None, "start comes first"
         self._gatherer.add(prompt, index)
+
+    def add_batch(self, batch: TraceBatch) -> None:
+        """Note requests that the trace has taken as columns."""
+        assert self._gatherer is not None, "start comes first"
+        self._gatherer.add_batch(batch)
 
     def finish(self, trace: BlockTrace, rows: Rows, *, capacity_blocks: int | None) -> None:
         """Take the whole log. `capacity_blocks` is the own pool's size, None: endless."""

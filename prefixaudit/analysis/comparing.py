@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from prefixaudit.analysis.assembly import key_fields
-from prefixaudit.analysis.gathering import choose_block_size
 from prefixaudit.analysis.pipeline import generated_setting, replay_options_for
 from prefixaudit.analysis.reasons import Reasons
 from prefixaudit.analysis.simulating import simulate
-from prefixaudit.analysis.sizing import capacity_of
+from prefixaudit.analysis.sizing import capacity_of, choose_block_size
 from prefixaudit.chain import TraceBuilder
 from prefixaudit.core.prompt import Prompt
 from prefixaudit.core.request import BlockHashes, Request, Skipped

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from prefixaudit.analysis.reporting_servers import UsageRows
-from prefixaudit.analysis.sizing import block_size_of
+from prefixaudit.analysis.sizing import block_size_of, choose_block_size
 from prefixaudit.chain import TraceBuilder
 from prefixaudit.core.prompt import Prompt
 from prefixaudit.core.reading import EngineReading
@@ -22,16 +23,19 @@ from prefixaudit.core.report import Agreement, BlockSizeOrigin, ReadFile
 from prefixaudit.core.reported import UsageColumns
 from prefixaudit.core.request import BlockHashes, Request, Skipped, TokenIds
 from prefixaudit.core.trace import BlockTrace
+from prefixaudit.core.trace_batch import TraceBatch
 from prefixaudit.core.unknown import UNKNOWN
 from prefixaudit.deployment import Deployment
 from prefixaudit.errors import IncompleteError
-from prefixaudit.logs import LogStream, Repair
+from prefixaudit.logs import LogStream, Repair, one_by_one
 from prefixaudit.prompts import Replayer, ReplayRun, ReplayStatistics
 
 if TYPE_CHECKING:
     from prefixaudit.analysis.auditing import Auditing
     from prefixaudit.analysis.reasons import Reasons
     from prefixaudit.analysis.warming import Warming
+
+LogItem: TypeAlias = Request | Skipped | TraceBatch
 
 _PROGRESS_REQUESTS = 64
 _NOT_REPORTED = -1
@@ -45,6 +49,14 @@ class Progress(Protocol):
     ) -> None: ...
 
     def stage(self, name: str) -> None: ...
+
+
+class Replay(Protocol):
+    """Replays the items of a log; `first` is the first request among them."""
+
+    def __call__(
+        self, items: Iterable[LogItem], first: Request | TraceBatch | None
+    ) -> ReplayRun | IdReplay: ...
 
 
 class Compared:
@@ -96,6 +108,12 @@ class Rows:
         self.line.append(source.line)
         self.position.append(position)
 
+    def add_batch(self, batch: TraceBatch, position: int) -> None:
+        number = self.paths.setdefault(batch.path, len(self.paths))
+        self.path.extend([number] * len(batch))
+        self.line.extend(batch.line.tolist())
+        self.position.extend(range(position, position + len(batch)))
+
     def __len__(self) -> int:
         return len(self.position)
 
@@ -134,20 +152,32 @@ class Gathered:
 
 
 class _Remembered:
-    """Completes requests on their way into the replay, and remembers them until they come out."""
+    """Completes requests on their way into the replay, and remembers them until they come out.
 
-    def __init__(self, items: Iterable[Request | Skipped], deployment: Deployment) -> None:
+    Batches pass as they are, completed, where the deployment says the same of all their requests.
+    """
+
+    def __init__(self, items: Iterable[LogItem], deployment: Deployment) -> None:
         self._items = items
-        self._complete = deployment.complete
+        self._deployment = deployment
         self.waiting: deque[Request | None] = deque()
 
-    def __iter__(self) -> Iterator[Request | Skipped]:
+    def __iter__(self) -> Iterator[LogItem]:
+        complete = self._deployment.complete
         for item in self._items:
             if isinstance(item, Skipped):
                 self.waiting.append(None)
                 yield item
+                continue
+            if isinstance(item, TraceBatch):
+                batch = self._deployment.complete_batch(item)
+                if batch is not None:
+                    yield batch
+                    continue
+                requests = item.requests()
             else:
-                request = self._complete(item)
+                requests = iter((item,))
+            for request in map(complete, requests):
                 self.waiting.append(request)
                 yield request
 
@@ -158,7 +188,7 @@ class IdReplay:
     Other prompts between them go to the replayer. `statistics` are its.
     """
 
-    def __init__(self, items: Iterable[Request | Skipped], replayer: Replayer) -> None:
+    def __init__(self, items: Iterable[LogItem], replayer: Replayer) -> None:
         self._items = items
         self._replayer = replayer
 
@@ -166,25 +196,185 @@ class IdReplay:
     def statistics(self) -> ReplayStatistics:
         return self._replayer.statistics
 
-    def __iter__(self) -> Iterator[Prompt | Skipped]:
+    def __iter__(self) -> Iterator[Prompt | Skipped | TraceBatch]:
         for item in self._items:
-            if isinstance(item, Skipped):
+            if isinstance(item, Skipped | TraceBatch):
                 yield item
             elif isinstance(item.prompt, BlockHashes):
-                yield Prompt(
-                    request=item,
-                    tokens=item.prompt,
-                    num_prompt_tokens=item.prompt.num_prompt_tokens,
-                    generated_token_ids=UNKNOWN,
-                )
+                yield _prompt_of_ids(item, item.prompt)
             else:
                 yield self._replayer.replay(item)
+
+
+def _prompt_of_ids(request: Request, ids: BlockHashes) -> Prompt:
+    return Prompt(
+        request=request,
+        tokens=ids,
+        num_prompt_tokens=ids.num_prompt_tokens,
+        generated_token_ids=UNKNOWN,
+    )
+
+
+class _Gathering:
+    """What grows while a log is read: the trace, a row an item, and counts."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        *,
+        cache_generated: bool,
+        auditing: Auditing | None,
+        reasons: Reasons | None,
+        warming: Warming | None,
+    ) -> None:
+        self._deployment = deployment
+        self._cache_generated = cache_generated
+        self._auditing = auditing
+        self._reasons = reasons
+        self._warming = warming
+        self._builder: TraceBuilder | None = None
+        self._block_size, self._origin = block_size_of(deployment)
+        self._trace_blocks = False
+        self._rows = Rows(
+            path=array("i"), line=array("q"), position=array("q"), paths={}, skipped_request_ids={}
+        )
+        self._skipped: list[Skipped] = []
+        self._reported_cached = array("q")
+        self._usage_rows = UsageRows()
+        self._lengths = Compared()
+        self._forks: Counter[tuple[int, int]] = Counter()
+        self._num_with_answer = self._num_by_length = self._num_approximate = 0
+        self.num_requests = 0
+        self.num_tokens = 0
+
+    def skip(self, item: Skipped, request: Request | None) -> None:
+        """Note a record that isn't replayed; `request` is what was read of it, if anything."""
+        rows = self._rows
+        if request is not None:
+            rows.skipped_request_ids[len(rows)] = request.request_id
+            self._usage_rows.add(request, len(rows), -1)
+        rows.add(item, -1 - len(self._skipped))
+        self._skipped.append(item)
+
+    def add(self, prompt: Prompt) -> None:
+        """Take a prompt; one whose blocks are of another size than those before is skipped."""
+        request, rows = prompt.request, self._rows
+        builder = self._started(prompt)
+        try:
+            builder.add(prompt, len(rows))
+        except IncompleteError as error:
+            reason = str(error).removeprefix(f"{request.source}: ")
+            self.skip(Skipped(source=request.source, kind="unfit-blocks", reason=reason), request)
+            return
+        if self._auditing is not None:
+            self._auditing.add(prompt, len(rows))
+        if self._reasons is not None:
+            self._reasons.add(prompt)
+        if self._warming is not None:
+            self._warming.add(prompt, len(rows))
+        self._usage_rows.add(
+            request, len(rows), self.num_requests, is_approximate=prompt.is_approximate
+        )
+        rows.add(request, self.num_requests)
+        self.num_requests += 1
+        self.num_tokens += prompt.num_prompt_tokens
+        usage = request.usage
+        reported = usage.num_cached_tokens
+        self._reported_cached.append(reported if isinstance(reported, int) else _NOT_REPORTED)
+        expected = usage.num_prompt_tokens
+        is_text = not isinstance(request.prompt, BlockHashes | TokenIds)
+        if isinstance(expected, int) and is_text and not prompt.is_approximate:
+            self._lengths.add(prompt.num_prompt_tokens, expected)
+        if request.num_samples > 1:
+            self._forks[prompt.num_prompt_tokens, request.num_samples] += 1
+        if prompt.is_approximate:
+            self._num_approximate += 1
+        if prompt.generated_token_ids is not UNKNOWN:
+            self._num_with_answer += 1
+        elif isinstance(usage.num_completion_tokens, int):
+            self._num_by_length += 1
+
+    def add_batch(self, batch: TraceBatch) -> None:
+        """Take requests that came as columns, as `add` would one by one."""
+        builder = self._started(batch)
+        if self._warming is not None or not builder.takes(batch):
+            for request in batch.requests():
+                assert isinstance(request.prompt, BlockHashes), "a batch holds block ids"
+                self.add(_prompt_of_ids(request, request.prompt))
+            return
+        builder.add_batch(batch, len(self._rows))
+        if self._auditing is not None:
+            self._auditing.add_batch(batch)
+        if self._reasons is not None:
+            self._reasons.add_batch(batch)
+        self._usage_rows.add_batch(batch, len(self._rows), self.num_requests)
+        self._rows.add_batch(batch, self.num_requests)
+        self.num_requests += len(batch)
+        self.num_tokens += int(batch.num_prompt_tokens.sum())
+        self._reported_cached.extend([_NOT_REPORTED] * len(batch))
+        self._num_by_length += len(batch)
+
+    def _started(self, first: Prompt | TraceBatch) -> TraceBuilder:
+        """Return the builder; the first prompts of a log decide in which blocks it's hashed."""
+        if self._builder is None:
+            self._block_size, self._origin = choose_block_size(self._deployment, first)
+            self._trace_blocks = self._origin == "trace"
+            self._builder = TraceBuilder(
+                block_size=self._block_size, cache_generated=self._cache_generated
+            )
+            if self._auditing is not None:
+                self._auditing.start(self._block_size)
+            if self._warming is not None:
+                self._warming.start(
+                    self._block_size,
+                    holds_ids=self._trace_blocks,
+                    cache_generated=self._cache_generated,
+                )
+        return self._builder
+
+    def gathered(self, stream: LogStream, statistics: ReplayStatistics) -> Gathered:
+        """Return all that was learned, at the log's end."""
+        num_requests = self.num_requests
+        return Gathered(
+            files=tuple(
+                ReadFile(
+                    path=file.path,
+                    format=file.format_name or "empty",
+                    num_bytes=file.num_bytes,
+                    encoding=file.encoding,
+                )
+                for file in stream.files
+            ),
+            num_records=stream.num_records,
+            num_repaired=stream.num_repaired,
+            ignored_files=tuple(file.path for file in stream.ignored_files),
+            replay=statistics,
+            trace=self._builder.finish() if self._builder is not None and num_requests else None,
+            rows=self._rows,
+            skipped=tuple(self._skipped),
+            block_size=self._block_size,
+            block_size_origin=self._origin,
+            trace_blocks=self._trace_blocks,
+            reported_cached_tokens=self._reported_cached,
+            prompt_lengths=self._lengths,
+            num_with_answer=self._num_with_answer,
+            num_without_answer=num_requests - self._num_with_answer,
+            num_answers_by_length_only=self._num_by_length,
+            num_approximate=self._num_approximate,
+            forks=self._forks,
+            usage=self._usage_rows.columns(),
+            readings=stream.readings,
+            repairs=stream.repairs,
+            num_marked=stream.num_marked,
+            marks=stream.marks,
+            log_notes=tuple(dict.fromkeys(note for file in stream.files for note in file.notes)),
+        )
 
 
 def gather(
     stream: LogStream,
     deployment: Deployment,
-    replay: Callable[[Iterable[Request | Skipped]], ReplayRun | IdReplay],
+    replay: Replay,
     *,
     cache_generated: bool,
     progress: Progress,
@@ -196,110 +386,52 @@ def gather(
 
     `auditing`, `reasons` and `warming` are shown every prompt that the trace takes.
     """
-    builder: TraceBuilder | None = None
-    block_size, origin = choose_block_size(deployment, None)
-    trace_blocks = False
-    rows = Rows(
-        path=array("i"), line=array("q"), position=array("q"), paths={}, skipped_request_ids={}
+    first, items = _with_first(stream.batches())
+    if not holds_ids(first):
+        items = one_by_one(items)
+    gathering = _Gathering(
+        deployment,
+        cache_generated=cache_generated,
+        auditing=auditing,
+        reasons=reasons,
+        warming=warming,
     )
-    skipped: list[Skipped] = []
-    reported_cached = array("q")
-    usage_rows = UsageRows()
-    lengths = Compared()
-    forks: Counter[tuple[int, int]] = Counter()
-    num_tokens = num_with_answer = num_by_length = num_approximate = num_requests = 0
-
-    def skip(item: Skipped, request: Request | None) -> None:
-        if request is not None:
-            rows.skipped_request_ids[len(rows)] = request.request_id
-            usage_rows.add(request, len(rows), -1)
-        rows.add(item, -1 - len(skipped))
-        skipped.append(item)
-
-    remembered = _Remembered(stream, deployment)
-    run = replay(remembered)
+    remembered = _Remembered(items, deployment)
+    run = replay(remembered, first)
+    num_shown = 0
     for prompt in run:
-        origin_request = remembered.waiting.popleft()
-        if isinstance(prompt, Skipped):
-            skip(prompt, origin_request)
-            continue
-        request = prompt.request
-        if builder is None:
-            trace_blocks = isinstance(prompt.tokens, BlockHashes)
-            block_size, origin = choose_block_size(deployment, prompt)
-            builder = TraceBuilder(block_size=block_size, cache_generated=cache_generated)
-            if auditing is not None:
-                auditing.start(block_size)
-            if warming is not None:
-                warming.start(block_size, prompt, cache_generated=cache_generated)
-        try:
-            builder.add(prompt, len(rows))
-        except IncompleteError as error:
-            reason = str(error).removeprefix(f"{request.source}: ")
-            skip(Skipped(source=request.source, kind="unfit-blocks", reason=reason), request)
-            continue
-        if auditing is not None:
-            auditing.add(prompt, len(rows))
-        if reasons is not None:
-            reasons.add(prompt)
-        if warming is not None:
-            warming.add(prompt, len(rows))
-        usage_rows.add(request, len(rows), num_requests, is_approximate=prompt.is_approximate)
-        rows.add(request, num_requests)
-        num_requests += 1
-        num_tokens += prompt.num_prompt_tokens
-        usage = request.usage
-        reported = usage.num_cached_tokens
-        reported_cached.append(reported if isinstance(reported, int) else _NOT_REPORTED)
-        expected = usage.num_prompt_tokens
-        is_text = not isinstance(request.prompt, BlockHashes | TokenIds)
-        if isinstance(expected, int) and is_text and not prompt.is_approximate:
-            lengths.add(prompt.num_prompt_tokens, expected)
-        if request.num_samples > 1:
-            forks[prompt.num_prompt_tokens, request.num_samples] += 1
-        if prompt.is_approximate:
-            num_approximate += 1
-        if prompt.generated_token_ids is not UNKNOWN:
-            num_with_answer += 1
-        elif isinstance(usage.num_completion_tokens, int):
-            num_by_length += 1
-        if not num_requests % _PROGRESS_REQUESTS:
-            progress.update(stream.num_bytes_read, stream.num_bytes_total, num_requests, num_tokens)
-    progress.stage("building the block tree")
-    return Gathered(
-        files=tuple(
-            ReadFile(
-                path=file.path,
-                format=file.format_name or "empty",
-                num_bytes=file.num_bytes,
-                encoding=file.encoding,
+        if isinstance(prompt, TraceBatch):
+            gathering.add_batch(prompt)
+        else:
+            request = remembered.waiting.popleft()
+            if isinstance(prompt, Skipped):
+                gathering.skip(prompt, request)
+            else:
+                gathering.add(prompt)
+        if gathering.num_requests - num_shown >= _PROGRESS_REQUESTS:
+            num_shown = gathering.num_requests
+            progress.update(
+                stream.num_bytes_read, stream.num_bytes_total, num_shown, gathering.num_tokens
             )
-            for file in stream.files
-        ),
-        num_records=stream.num_records,
-        num_repaired=stream.num_repaired,
-        ignored_files=tuple(file.path for file in stream.ignored_files),
-        replay=run.statistics,
-        trace=builder.finish() if builder is not None and num_requests else None,
-        rows=rows,
-        skipped=tuple(skipped),
-        block_size=block_size,
-        block_size_origin=origin,
-        trace_blocks=trace_blocks,
-        reported_cached_tokens=reported_cached,
-        prompt_lengths=lengths,
-        num_with_answer=num_with_answer,
-        num_without_answer=num_requests - num_with_answer,
-        num_answers_by_length_only=num_by_length,
-        num_approximate=num_approximate,
-        forks=forks,
-        usage=usage_rows.columns(),
-        readings=stream.readings,
-        repairs=stream.repairs,
-        num_marked=stream.num_marked,
-        marks=stream.marks,
-        log_notes=tuple(dict.fromkeys(note for file in stream.files for note in file.notes)),
+    progress.stage("building the block tree")
+    return gathering.gathered(stream, run.statistics)
+
+
+def holds_ids(first: Request | TraceBatch | None) -> bool:
+    """Say whether a log is a trace of block ids, by its first request."""
+    return isinstance(first, TraceBatch) or (
+        first is not None and isinstance(first.prompt, BlockHashes)
     )
+
+
+def _with_first(items: Iterator[LogItem]) -> tuple[Request | TraceBatch | None, Iterator[LogItem]]:
+    """Look at the first request or batch; return it, and all items again."""
+    read: list[LogItem] = []
+    for item in items:
+        read.append(item)
+        if not isinstance(item, Skipped):
+            return item, chain(read, items)
+    return None, iter(read)
 
 
 def from_trace_file(path: Path) -> Gathered:
@@ -341,13 +473,3 @@ def from_trace_file(path: Path) -> Gathered:
         num_approximate=0,
         forks={},
     )
-
-
-def choose_block_size(deployment: Deployment, first: Prompt | None) -> tuple[int, BlockSizeOrigin]:
-    """Return the block size to hash in, and who said so.
-
-    A trace of block ids can only be read in its own blocks; others in those of the deployment.
-    """
-    if first is not None and isinstance(first.tokens, BlockHashes):
-        return first.tokens.block_size, "trace"
-    return block_size_of(deployment)

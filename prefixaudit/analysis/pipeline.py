@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,12 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from prefixaudit.analysis.gathering import (
     Gathered,
     IdReplay,
+    LogItem,
     Progress,
     from_trace_file,
     gather,
+    holds_ids,
 )
 from prefixaudit.core.report import Report
-from prefixaudit.core.request import BlockHashes, ChatMessages, RawText, Request, Skipped
+from prefixaudit.core.request import ChatMessages, RawText, Request
+from prefixaudit.core.trace_batch import TraceBatch
 from prefixaudit.deployment import Deployment
 from prefixaudit.errors import ConfigurationError, UsageError
 from prefixaudit.prompts import (
@@ -193,7 +195,7 @@ def gather_logs(
 
     Raises UsageError, ConfigurationError and IncompleteError as `analyse` does.
     """
-    from prefixaudit.logs import read_logs
+    from prefixaudit.logs import one_by_one, read_logs
 
     if len(paths) == 1 and options.log_format is None and _is_trace_file(Path(paths[0])):
         if warming is not None:
@@ -205,12 +207,13 @@ def gather_logs(
     stream = read_logs(paths, options.read_options(deployment))
     replay_options = replay_options_for(deployment, encode_generated=caches_answers)
 
-    def replay(items: Iterable[Request | Skipped]) -> ReplayRun | IdReplay:
-        first, items = _with_first_request(items)
-        if first is not None and isinstance(first.prompt, BlockHashes):
+    def replay(
+        items: Iterable[LogItem], first: Request | TraceBatch | None
+    ) -> ReplayRun | IdReplay:
+        if holds_ids(first):
             return IdReplay(items, Replayer(deployment.model_dir, replay_options))
         jobs = _jobs(options, first, stream.num_bytes_total)
-        return replay_many(items, deployment.model_dir, replay_options, jobs=jobs)
+        return replay_many(one_by_one(items), deployment.model_dir, replay_options, jobs=jobs)
 
     return gather(
         stream,
@@ -268,25 +271,14 @@ def _template_text(path: Path) -> str:
         ) from None
 
 
-def _with_first_request(
-    items: Iterable[Request | Skipped],
-) -> tuple[Request | None, Iterable[Request | Skipped]]:
-    """Look at the first request; return it, and all items again."""
-    iterator = iter(items)
-    read: list[Request | Skipped] = []
-    for item in iterator:
-        read.append(item)
-        if isinstance(item, Request):
-            return item, itertools.chain(read, iterator)
-    return None, read
-
-
-def _jobs(options: AnalysisOptions, first: Request | None, num_bytes: int | None) -> int:
+def _jobs(
+    options: AnalysisOptions, first: Request | TraceBatch | None, num_bytes: int | None
+) -> int:
     """Return the processes to replay in: one for each 32 MiB of text, not more than cores.
 
     Where a log's first request has ids there is nothing to render or encode.
     """
-    if first is None or not isinstance(first.prompt, ChatMessages | RawText):
+    if not isinstance(first, Request) or not isinstance(first.prompt, ChatMessages | RawText):
         return 1
     if options.jobs is not None:
         return options.jobs

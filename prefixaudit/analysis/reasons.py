@@ -16,6 +16,7 @@ import numpy as np
 from prefixaudit.core.prompt import Prompt
 from prefixaudit.core.request import BlockHashes
 from prefixaudit.core.trace import BlockTrace, Float64Array, Int64Array
+from prefixaudit.core.trace_batch import TraceBatch
 from prefixaudit.core.why import Shared, WhyFacts
 from prefixaudit.deployment import Deployment
 from prefixaudit.prompts import Replayer, ReplayOptions
@@ -48,6 +49,10 @@ class Reasons:
         self.pairing.add(prompt)
         if not isinstance(prompt.tokens, BlockHashes):
             self.explainer.inspect(prompt, self.pairing.num_added - 1)
+
+    def add_batch(self, batch: TraceBatch) -> None:
+        """Note requests that the trace has taken as columns: they hold block ids."""
+        self.pairing.add_uncompared(len(batch))
 
     def report(
         self,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from prefixaudit.core.audit import AuditLog
     from prefixaudit.core.reported import ReportedFacts
     from prefixaudit.core.trace import BlockTrace
+    from prefixaudit.core.trace_batch import TraceBatch
     from prefixaudit.deployment import Deployment
 
 
@@ -55,6 +56,20 @@ class UsageRows:
         self._server.append(
             -1 if server is UNKNOWN else self._servers.setdefault(server, len(self._servers))
         )
+
+    def add_batch(self, batch: TraceBatch, index: int, position: int) -> None:
+        """Note requests that came as columns; index and place of the first one."""
+        num_requests = len(batch)
+        unknown = [NOT_REPORTED] * num_requests
+        nothing = bytes(num_requests)
+        self._is_approximate.frombytes(nothing)
+        self._counted_outside.frombytes(nothing)
+        self._index.extend(range(index, index + num_requests))
+        self._position.extend(range(position, position + num_requests))
+        self._prompt_tokens.extend(unknown)
+        self._cached_tokens.extend(unknown)
+        self._completion_tokens.extend(batch.num_output_tokens.tolist())
+        self._server.extend([-1] * num_requests)
 
     def columns(self) -> UsageColumns:
         """Return the rows so far."""

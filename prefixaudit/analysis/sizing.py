@@ -9,7 +9,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
+from prefixaudit.core.prompt import Prompt
 from prefixaudit.core.report import BlockSizeOrigin, CapacityOrigin
+from prefixaudit.core.request import BlockHashes
+from prefixaudit.core.trace_batch import TraceBatch
 from prefixaudit.deployment import Deployment
 from prefixaudit.deployment.blocks import kv_bytes, kv_type, prefix_block_bytes, raised_block_size
 from prefixaudit.deployment.hardware import HardwareFacts
@@ -66,6 +69,19 @@ def block_size_of(deployment: Deployment) -> tuple[int, BlockSizeOrigin]:
         return ASSUMED_BLOCK_SIZE, "assumed"
     size = _raised(deployment, engine.default_block_size)
     return size, "engine" if size == engine.default_block_size else "model"
+
+
+def choose_block_size(
+    deployment: Deployment, first: Prompt | TraceBatch
+) -> tuple[int, BlockSizeOrigin]:
+    """Return the block size to hash a log in, given its first prompt, and who said so.
+
+    A trace of block ids can only be read in its own blocks; others in those of the deployment.
+    """
+    hashes = first if isinstance(first, TraceBatch) else first.tokens
+    if isinstance(hashes, BlockHashes | TraceBatch):
+        return hashes.block_size, "trace"
+    return block_size_of(deployment)
 
 
 def _raised(deployment: Deployment, block_size: int) -> int:

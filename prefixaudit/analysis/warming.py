@@ -22,7 +22,7 @@ from prefixaudit.chain import TraceBuilder
 from prefixaudit.core.identity import Identity
 from prefixaudit.core.pool import HitCurve, Lookups, WarmStart
 from prefixaudit.core.prompt import Prompt
-from prefixaudit.core.request import BlockHashes, TokenIds
+from prefixaudit.core.request import TokenIds
 from prefixaudit.core.trace import BlockTrace, Float64Array
 from prefixaudit.core.unknown import UNKNOWN
 from prefixaudit.errors import UsageError
@@ -53,12 +53,12 @@ class Warming:
         self._trace: BlockTrace | None = None
         self._num_unnamed = 0
 
-    def start(self, block_size: int, first: Prompt, *, cache_generated: bool) -> None:
-        """Put the contents before the log, whose first prompt is given; it isn't added yet.
+    def start(self, block_size: int, *, holds_ids: bool, cache_generated: bool) -> None:
+        """Put the contents before the log, which holds block ids or tokens.
 
         Raises UsageError for a log of block ids: they can't be compared with tokens.
         """
-        if isinstance(first.tokens, BlockHashes):
+        if holds_ids:
             raise UsageError(
                 f"--warm-from {self.contents.path}: the log holds block ids, and a dump of KV "
                 "events tokens; expected a log with prompts"

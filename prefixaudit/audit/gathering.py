@@ -19,6 +19,7 @@ from prefixaudit.core.audit import AuditLog, TierFacts
 from prefixaudit.core.prompt import Prompt
 from prefixaudit.core.request import BlockHashes, TokenArray
 from prefixaudit.core.trace import BlockTrace, Int32Array, Int64Array
+from prefixaudit.core.trace_batch import TraceBatch
 from prefixaudit.core.unknown import UNKNOWN
 from prefixaudit.deployment import Deployment
 
@@ -78,6 +79,12 @@ class AuditGatherer:
         for (form, size), builder in self._media_builders.items():
             media = media_as(form, prompt.media, block_size=size) if prompt.media else ()
             builder.add(replace(prompt, media=media) if prompt.media else prompt, index)
+
+    def add_batch(self, batch: TraceBatch) -> None:
+        """Note the next requests, which the trace has taken; they came as columns."""
+        self._builders, self._media_builders = [], {}
+        self._server.extend([self._unnamed] * len(batch))
+        self._public.extend([0] * len(batch))
 
     def _public_length(self, tokens: TokenArray) -> int:
         longest = 0

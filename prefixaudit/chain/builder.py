@@ -7,8 +7,10 @@ a bounded number of recent ones is kept, so that nothing is hashed twice that ne
 from __future__ import annotations
 
 from array import array
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from prefixaudit.chain.digests import DigestMemory
 from prefixaudit.chain.tree import GrowingTree
@@ -16,6 +18,7 @@ from prefixaudit.core.identity import Identity
 from prefixaudit.core.prompt import Prompt
 from prefixaudit.core.request import BlockHashes, TokenArray
 from prefixaudit.core.trace import ROOT, BlockTrace, Int64Array
+from prefixaudit.core.trace_batch import TraceBatch
 from prefixaudit.core.unknown import UNKNOWN
 from prefixaudit.errors import IncompleteError
 
@@ -32,6 +35,11 @@ def _num_output_tokens(prompt: Prompt) -> int:
         return len(answer)
     reported = prompt.request.usage.num_completion_tokens
     return -1 if reported is None or reported is UNKNOWN else reported
+
+
+def _extend(column: array[Any], values: NDArray[Any]) -> None:
+    """Append values, cast to the column's type."""
+    column.frombytes(values.astype(column.typecode).tobytes())
 
 
 class TraceBuilder:
@@ -127,6 +135,40 @@ class TraceBuilder:
         if self._num_waiting_blocks >= _BATCH_BLOCKS or len(self._low) >= _BATCH_PROMPTS:
             self._flush()
 
+    def takes(self, batch: TraceBatch) -> bool:
+        """Say whether a batch's blocks are of the size of those before, if there are any."""
+        return not self._kinds or batch.block_size == self._block_size
+
+    def add_batch(self, batch: TraceBatch, index: int) -> None:
+        """Add requests that came as columns, as `add` would one by one; `takes` must hold.
+
+        `index` is the position of the first one in the log.
+        """
+        assert self.takes(batch), "blocks of another size"
+        self._flush()
+        self._block_size = batch.block_size
+        self._kinds.add("block ids")
+        num_requests = len(batch)
+        num_blocks = batch.num_prompt_tokens // batch.block_size
+        has_partial_id = batch.end - batch.first > num_blocks
+        partial_ids = np.zeros(num_requests, dtype=np.uint64)
+        partial_ids[has_partial_id] = batch.hash_ids[batch.end[has_partial_id] - 1]
+        _extend(self._index, np.arange(index, index + num_requests))
+        _extend(self._num_blocks, num_blocks)
+        _extend(self._num_prompt_tokens, batch.num_prompt_tokens)
+        _extend(self._num_generated_tokens, np.zeros(num_requests))
+        _extend(self._num_output_tokens, batch.num_output_tokens)
+        _extend(self._arrival_s, batch.arrival_s)
+        _extend(self._identity, np.full(num_requests, self._number_of(batch.identity)))
+        _extend(self._session, np.full(num_requests, -1))
+        _extend(self._reads_cache, np.ones(num_requests))
+        _extend(self._has_partial_id, has_partial_id)
+        _extend(self._partial_ids, partial_ids)
+        self._request_ids.extend(batch.request_ids)
+        first = np.ascontiguousarray(batch.first)
+        ids = batch.hash_ids.view(np.int64)
+        self._ends.append(self._tree.insert(ids, None, first, first + num_blocks))
+
     def finish(self) -> BlockTrace:
         """Return the trace of all prompts added."""
         self._flush()
@@ -217,5 +259,6 @@ class TraceBuilder:
                     for part, length in zip(self._high, lengths, strict=True)
                 ]
             )
-        self._ends.append(self._tree.insert(np.concatenate(self._low), high, offsets))
+        low = np.concatenate(self._low)
+        self._ends.append(self._tree.insert(low, high, offsets[:-1], offsets[1:]))
         self._low, self._high, self._num_waiting_blocks = [], [], 0

@@ -39,25 +39,28 @@ class GrowingTree:
         self._seed = np.int64(secrets.randbits(62))
         self._num_seen_blocks = 0
 
-    def insert(self, low: Int64Array, high: Int64Array | None, offsets: Int64Array) -> Int64Array:
-        """Insert prompts low[offsets[i]:offsets[i+1]] and return their last nodes (-1: no block).
+    def insert(
+        self, low: Int64Array, high: Int64Array | None, starts: Int64Array, stops: Int64Array
+    ) -> Int64Array:
+        """Insert prompts low[starts[i]:stops[i]] and return their last nodes (-1: no block).
 
         `high` is None where all labels of the batch have a high half of 0. The numbers returned
         stay valid until `finish`, which says what became of them.
         """
-        self._make_room(num_prompts=len(offsets) - 1, num_blocks=len(low))
+        self._make_room(num_prompts=len(starts), num_blocks=len(low))
         if high is not None and not len(self._high):
             self._high = np.zeros(len(self._low), dtype=np.int64)
         if high is None:
             high = np.zeros(len(low) if len(self._high) else 0, dtype=np.int64)
         self._num_seen_blocks += len(low)
         kernel = self._chosen(tree_kernels.insert)
-        ends = np.empty(len(offsets) - 1, dtype=np.int64)
+        ends = np.empty(len(starts), dtype=np.int64)
         with np.errstate(over="ignore"):
             kernel(
                 low,
                 high,
-                offsets,
+                starts,
+                stops,
                 ends,
                 self._counts,
                 self._parent,

@@ -17,7 +17,8 @@ from numba import njit
 def insert(  # type: ignore[no-untyped-def]
     batch_low,
     batch_high,
-    offsets,
+    starts,
+    stops,
     ends,
     counts,
     parent,
@@ -28,7 +29,7 @@ def insert(  # type: ignore[no-untyped-def]
     table,
     seed,
 ):
-    """Insert the prompts batch[offsets[i]:offsets[i + 1]]; their last nodes go to `ends`.
+    """Insert the prompts batch[starts[i]:stops[i]]; their last nodes go to `ends`.
 
     counts = [nodes, blocks] in use; every array must have room: a node more for each prompt's end
     and one for its parting, a block for each label. On a split the lower half keeps its number,
@@ -38,9 +39,9 @@ def insert(  # type: ignore[no-untyped-def]
     mask = len(table) - 1
     num_nodes = counts[0]
     num_blocks = counts[1]
-    for prompt in range(len(offsets) - 1):
-        place = offsets[prompt]
-        end = offsets[prompt + 1]
+    for prompt in range(len(starts)):
+        place = starts[prompt]
+        end = stops[prompt]
         node = -1
         while place < end:
             label = batch_low[place]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # a log without a model or an engine does without them
     from prefixaudit.core.audit import AdapterFacts, ServerFacts, TierFacts
     from prefixaudit.core.engine import EngineProfile
     from prefixaudit.core.model import CacheSpec, ModelSpec
+    from prefixaudit.core.trace_batch import TraceBatch
     from prefixaudit.cost.engine_log import EngineLog
     from prefixaudit.cost.time import MeasuredPrefill
     from prefixaudit.deployment.events import Timeline
@@ -161,6 +162,15 @@ class Deployment:
         if filled is request.identity and request.record is None and server is request.server:
             return request
         return replace(request, identity=filled, server=server, record=None)
+
+    def complete_batch(self, batch: TraceBatch) -> TraceBatch | None:
+        """Return the batch as `complete` would leave its requests.
+
+        None where they have to be looked at one by one: for tenant, server or time.
+        """
+        if self.tenant_rule is not None or self.servers or self.timeline is not None:
+            return None
+        return replace(batch, identity=self._fill(batch.identity, UNKNOWN))
 
     def _server_of(self, request: Request) -> str | Unknown:
         """Return the server that the request's fields, headers or model name, else the only one."""

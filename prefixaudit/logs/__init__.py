@@ -30,7 +30,7 @@ from prefixaudit.logs._file import LogFile, Repair
 from prefixaudit.logs._format import LOG_FORMATS, LogFormat
 from prefixaudit.logs._options import ReadOptions
 from prefixaudit.logs._paths import FoundFile, find_files
-from prefixaudit.logs._stream import IgnoredFile, LogStream, read_logs
+from prefixaudit.logs._stream import IgnoredFile, LogStream, one_by_one, read_logs
 
 __all__ = [
     "LOG_FORMATS",
@@ -42,5 +42,6 @@ __all__ = [
     "ReadOptions",
     "Repair",
     "find_files",
+    "one_by_one",
     "read_logs",
 ]

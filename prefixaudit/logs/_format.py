@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from prefixaudit.core.request import Request, Skipped
+from prefixaudit.core.trace_batch import TraceBatch
 from prefixaudit.logs._file import LogFile
 from prefixaudit.logs._options import ReadOptions
 from prefixaudit.registry import Registry
@@ -30,7 +31,7 @@ class Aside:
     kind: str
 
 
-ReadItem: TypeAlias = Request | Skipped | Answer | Aside
+ReadItem: TypeAlias = Request | Skipped | Answer | Aside | TraceBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ class LogFormat:
                between records that are damaged or of other kinds is enough for more than 0.
     read       the file's requests and skips. It counts each physical record in
                `file.num_records`, and each gives at least one Request, or exactly one Skipped,
-               Answer or Aside.
+               Answer or Aside. A TraceBatch is as many Requests, as columns.
     looks_back says that requests need what may stand behind them or in another file (answers,
                traces of observations): such a file is read twice, the first time for its Answers
                and for what `read` remembers in `file.memory`.

@@ -21,6 +21,9 @@ class Answers:
         self._by_id: dict[str, list[tuple[LogFile, Answer]]] = {}
         self._taken: set[str] = set()
 
+    def __bool__(self) -> bool:
+        return bool(self._by_id)
+
     def add(self, file: LogFile, answer: Answer) -> None:
         """Remember an answer of a file."""
         self._by_id.setdefault(answer.request.request_id, []).append((file, answer))

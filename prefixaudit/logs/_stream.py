@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final
@@ -12,6 +12,7 @@ import orjson
 
 from prefixaudit.core.reading import EngineReading, PoolReading
 from prefixaudit.core.request import Request, Skipped, Source
+from prefixaudit.core.trace_batch import TraceBatch
 from prefixaudit.errors import IncompleteError, UsageError
 from prefixaudit.logs._bytes import Blocks, DamagedStreamError
 from prefixaudit.logs._documents import elements, is_document
@@ -41,7 +42,8 @@ class IgnoredFile:
 class LogStream:
     """Requests and skips of all files, in the order of the files and their lines.
 
-    The counts grow while it is iterated. It can be iterated once.
+    The counts grow while it is iterated. It can be iterated once. `batches` leaves requests that
+    come as columns together; iterating the stream itself gives each of them.
     """
 
     def __init__(
@@ -59,6 +61,10 @@ class LogStream:
         self.ignored_files = tuple(ignored)
 
     def __iter__(self) -> Iterator[Request | Skipped]:
+        return one_by_one(self.batches())
+
+    def batches(self) -> Iterator[Request | Skipped | TraceBatch]:
+        """Yield what iterating the stream does, but requests that came as columns together."""
         assert not self._started, "a log stream can be read once"
         self._started = True
         answers = Answers()
@@ -72,6 +78,11 @@ class LogStream:
                     yield answers.joined(item)
                 elif isinstance(item, Skipped):
                     yield item
+                elif isinstance(item, TraceBatch):
+                    if answers:
+                        yield from map(answers.joined, item.requests())
+                    else:
+                        yield item
                 elif isinstance(item, Aside):
                     file.set_aside[item.kind] += 1
                 elif not file.looks_back:
@@ -160,6 +171,15 @@ class LogStream:
         """Repairs so far by kind: damage that cost no record."""
         kinds = sorted({kind for file in self.files for kind in file.num_repaired})
         return {kind: sum(file.num_repaired[kind] for file in self.files) for kind in kinds}
+
+
+def one_by_one(items: Iterable[Request | Skipped | TraceBatch]) -> Iterator[Request | Skipped]:
+    """Yield the requests of batches each for itself, everything else as it is."""
+    for item in items:
+        if isinstance(item, TraceBatch):
+            yield from item.requests()
+        else:
+            yield item
 
 
 def read_logs(paths: Sequence[str], options: ReadOptions | None = None) -> LogStream:

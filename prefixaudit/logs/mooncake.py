@@ -4,8 +4,9 @@ A hash id stands for a block of the trace's own size given all before it, usuall
 last id may stand for a partial block. The size isn't in the file: it's what was asked for, else
 512 where the first records fit it, else the one power of two that they fit.
 
-Long traces are parsed by a compiled kernel; any line that it doesn't take goes through orjson,
-with the same result. `session_id` and `request_id` are taken where a trace has them.
+Long traces are parsed by a compiled kernel, and their requests come as columns (TraceBatch); any
+line that it doesn't take goes through orjson, with the same result. `session_id` and `request_id`
+are taken where a trace has them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import orjson
 from numpy.typing import NDArray
 
 from prefixaudit.core.request import BlockHashes, Request, Skipped, Source, Usage
+from prefixaudit.core.trace_batch import TraceBatch
 from prefixaudit.core.unknown import UNKNOWN, Known
 from prefixaudit.errors import IncompleteError
 from prefixaudit.logs._fields import known_count, known_text
@@ -132,7 +134,7 @@ class _Parsed:
     columns: NDArray[np.int64]
     times: NDArray[np.float64]
     bounds: NDArray[np.int64]
-    accepted: NDArray[np.uint8]
+    accepted: NDArray[np.bool_]
     ids: NDArray[np.uint64]
 
 
@@ -205,33 +207,48 @@ class _Reader:
             columns=columns[:num_lines],
             times=times[:num_lines],
             bounds=bounds[:num_lines],
-            accepted=accepted[:num_lines],
+            accepted=accepted[:num_lines].view(np.bool_),
             ids=ids,
         )
 
     def requests(self, lines: _Parsed) -> Iterator[ReadItem]:
         """Make the requests of a parsed chunk; orjson reads what the kernel didn't take."""
-        chunk, ids = lines.chunk, lines.ids
+        chunk = lines.chunk
         num_lines = len(lines.accepted)
-        rows = zip(
-            lines.bounds.tolist(),
-            lines.accepted.tolist(),
-            lines.times.tolist(),
-            lines.columns.tolist(),
-            strict=True,
-        )
-        for place, ((start, end), is_accepted, timestamp, row) in enumerate(rows):
-            number = chunk.first_line + place
+        whole, partial = np.divmod(lines.columns[:, 0], self._block_size)
+        num_ids = lines.columns[:, 3] - lines.columns[:, 2]
+        fits = (num_ids == whole) | ((num_ids == whole + 1) & (partial > 0))
+        is_plain = ~(lines.accepted & fits)
+        is_plain[:1] |= chunk.num_nul_bytes > 0
+        begin = 0
+        for place in (*np.flatnonzero(is_plain).tolist(), num_lines):
+            if place > begin:
+                yield self._batch(lines, begin, place)
+            begin = place + 1
+            if place == num_lines:
+                break
+            start, end = lines.bounds[place].tolist()
+            is_tail = place == num_lines - 1 and chunk.has_tail
             num_nul_bytes = 0 if place else chunk.num_nul_bytes
-            if not is_accepted or num_nul_bytes:
-                is_tail = place == num_lines - 1 and chunk.has_tail
-                yield from self._line(chunk.data[start:end], number, num_nul_bytes, is_tail)
-                continue
-            self._file.num_records += 1
-            input_length, output_length, first, last = row
-            yield self._request(
-                self._file.source(number), timestamp, input_length, output_length, ids[first:last]
-            )
+            number = chunk.first_line + place
+            yield from self._line(chunk.data[start:end], number, num_nul_bytes, is_tail)
+
+    def _batch(self, lines: _Parsed, begin: int, end: int) -> TraceBatch:
+        """Return the requests of lines [begin, end) of a chunk, which are all sound."""
+        self._file.num_records += end - begin
+        columns = lines.columns[begin:end]
+        return TraceBatch(
+            path=self._file.path,
+            name=self._name,
+            block_size=self._block_size,
+            line=np.arange(begin, end, dtype=np.int64) + lines.chunk.first_line,
+            arrival_s=lines.times[begin:end] / 1000.0,
+            num_prompt_tokens=columns[:, 0],
+            num_output_tokens=columns[:, 1],
+            hash_ids=lines.ids,
+            first=columns[:, 2],
+            end=columns[:, 3],
+        )
 
     def _line(
         self, line: bytes, number: int, num_nul_bytes: int, is_tail: bool

@@ -12,14 +12,13 @@ import numpy as np
 import prefixaudit
 from prefixaudit.analysis import AnalysisOptions
 from prefixaudit.analysis.assembly import key_fields, why_incomplete
-from prefixaudit.analysis.gathering import choose_block_size
 from prefixaudit.analysis.pipeline import (
     Quiet,
     gather_logs,
     generated_setting,
     replay_options_for,
 )
-from prefixaudit.analysis.sizing import pool_size
+from prefixaudit.analysis.sizing import block_size_of, pool_size
 from prefixaudit.core.pool import HitCurve
 from prefixaudit.core.trace import BlockTrace, Int64Array
 from prefixaudit.cost.hardware import find_gpu, find_tier
@@ -77,7 +76,7 @@ def plan(
     if options.tiers and not options.gpus:
         raise UsageError("tiers need a GPU: a fetch is held against computing", hint="give --gpus")
     # One tokenization, in blocks that all sizes are made of.
-    own_size, _ = choose_block_size(deployment, None)
+    own_size, _ = block_size_of(deployment)
     size = int(np.gcd.reduce(np.array([own_size, *options.block_sizes])))
     auditing = _auditing(deployment, reading) if options.has_isolation else None
     gathered = gather_logs(paths, replace(deployment, block_size=size), reading, progress, auditing)

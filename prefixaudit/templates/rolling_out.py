@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from prefixaudit.analysis.assembly import key_fields
-from prefixaudit.analysis.gathering import choose_block_size
 from prefixaudit.analysis.pipeline import Quiet, generated_setting, replay_options_for
 from prefixaudit.analysis.simulating import simulate
-from prefixaudit.analysis.sizing import capacity_of
+from prefixaudit.analysis.sizing import capacity_of, choose_block_size
 from prefixaudit.chain import TraceBuilder
 from prefixaudit.core.prompt import Prompt
 from prefixaudit.core.request import BlockHashes, ChatMessages, Request, Skipped

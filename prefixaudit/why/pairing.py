@@ -139,6 +139,12 @@ class Pairing:
         self.relations[self.last_relation] += 1
         self._remember(reader)
 
+    def add_uncompared(self, num_prompts: int) -> None:
+        """Note prompts of block ids, whose endpoint nobody knows; they aren't compared."""
+        number = self._endpoints.setdefault(None, len(self._endpoints))
+        self._endpoint.extend([number] * num_prompts)
+        self._prefix_tokens.extend([-1] * num_prompts)
+
     def last_two(self) -> Pair:
         """Return the last two prompts as a pair, however little they share (no runs)."""
         relative, reader = list(self._remembered.values())[-2:]

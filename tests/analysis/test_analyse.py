@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from prefixaudit.analysis import AnalysisOptions, analyse
-from prefixaudit.core.report import Report
+from prefixaudit.core.report import RenderOptions, Report
 from prefixaudit.deployment import Deployment, Overrides, load_deployment
 from prefixaudit.errors import UsageError
+from prefixaudit.logs import mooncake
+from prefixaudit.render import RENDERERS
+from prefixaudit.render._rows import per_request_lines
 
 TRACES = Path(__file__).parents[2] / ".." / "shared" / "traces" / "mooncake"
 
@@ -216,3 +219,38 @@ def test_published_traces(name: str, of_tokens: float, of_ids: float, of_request
     assert report.endless_pool.token_hit_rate == pytest.approx(of_tokens, abs=5e-5)
     assert report.trace_ids.id_hit_rate == pytest.approx(of_ids, abs=5e-5)
     assert report.endless_pool.request_hit_rate == pytest.approx(of_requests, abs=5e-5)
+
+
+def test_a_trace_read_as_columns_gives_the_same_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Damaged lines between them, ids of partial blocks, and a file of another block size."""
+    source = random.Random(5)
+    lines: list[str] = []
+    sound: list[str] = []
+    for number, prompt in enumerate(_conversations(5)):
+        ids = [sum(prompt[: place + 1]) * 64 + place for place in range(0, len(prompt), 4)]
+        length = len(prompt)
+        record = {"timestamp": number, "input_length": length, "output_length": 3, "hash_ids": ids}
+        sound.append(json.dumps(record))
+        lines.append(sound[-1])
+        if source.random() < 0.2:
+            lines.append(source.choice(["", "{", json.dumps({**record, "input_length": 1000})]))
+    damaged, whole, other = (tmp_path / name for name in ("damaged", "whole", "other"))
+    damaged.write_text("\n".join(lines) + "\n")
+    whole.write_text("\n".join(sound))
+    other.write_text('{"timestamp":9,"input_length":8,"output_length":1,"hash_ids":[1]}\n' * 2)
+    found = []
+    for kernel_after_bytes in (0, 1 << 60):
+        monkeypatch.setattr(mooncake, "KERNEL_AFTER_BYTES", kernel_after_bytes)
+        reports = [
+            _analyse([str(damaged)], Overrides(capacity_blocks=40), trace_block_size=4),
+            _analyse([str(whole), str(other)], Overrides(capacity_blocks=40)),
+        ]
+        rows = [b"".join(per_request_lines(report)) for report in reports]
+        texts = [RENDERERS["json"].render(report, RenderOptions()) for report in reports]
+        found.append((rows, texts))
+
+    assert found[0] == found[1]
+    assert "unfit-blocks" in found[0][1][1]
+    assert found[0][0][0].count(b"\n") > 60

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prefixaudit.core.request import BlockHashes, Request, Skipped
+from prefixaudit.core.trace_batch import TraceBatch
 from prefixaudit.core.unknown import UNKNOWN
 from prefixaudit.errors import IncompleteError
 from prefixaudit.logs import LogFile, ReadOptions, mooncake
@@ -25,9 +27,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 def _as_values(items: Sequence[ReadItem]) -> list[Any]:
-    """Turn read items to values that compare; arrays don't."""
+    """Turn read items to values that compare; arrays don't. Columns become their requests."""
     values: list[Any] = []
-    for item in items:
+    for item in chain.from_iterable(
+        item.requests() if isinstance(item, TraceBatch) else (item,) for item in items
+    ):
         if isinstance(item, Skipped):
             values.append(item)
             continue
