@@ -30,7 +30,10 @@ def main() -> None:
     sys.setswitchinterval(0.0005)
     # numpy starts a thread a core for linear algebra, of which there is none here.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    raise SystemExit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    # The interpreter ends with several looks at every object for cycles; all memory goes anyway.
+    gc.freeze()
+    raise SystemExit(code)
 
 
 def run(arguments: Sequence[str]) -> int:
