@@ -70,8 +70,8 @@ def decompressed(blocks: Blocks, max_bytes: int) -> tuple[Blocks, str | None]:
 def as_utf8(blocks: Blocks) -> tuple[Blocks, str]:
     """Return the blocks in UTF-8, without a byte order mark at the start, and the encoding found.
 
-    UTF-16 is known by its mark, or by the NULs beside two ASCII characters at the start. Code units that
-    are no text become bytes that are no UTF-8, so that their line is skipped and counted.
+    UTF-16 is known by its mark, or by the NULs beside two ASCII characters at the start. Code units
+    that are no text become bytes that are no UTF-8, so that their line is skipped and counted.
     """
     first = _at_least(blocks, _START_BYTES)
     blocks = chain([first], blocks) if first else iter(())

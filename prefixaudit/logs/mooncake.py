@@ -11,12 +11,13 @@ are taken where a trace has them.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import PurePath
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import orjson
@@ -46,9 +47,8 @@ KERNEL_AFTER_BYTES: Final = 2**20
 _LARGE_FILE_BYTES: Final = 16 * 2**20
 _FEW_LINE_BYTES: Final = 64
 _MAX_HEAD_RECORDS: Final = 1000
+_NUM_PARSERS: Final = 2
 _MAX_BLOCK_SIZE: Final = 2**20
-
-Item = TypeVar("Item")
 
 
 def _recognise(sample: Sample) -> float:
@@ -77,7 +77,7 @@ def _read(file: LogFile, options: ReadOptions) -> Iterator[ReadItem]:
             block_size = _block_size_of(file, chunk.data)
     file.trace_block_size = block_size
     reader = _Reader(file, block_size)
-    for item in _one_ahead(reader.prepared(chain(head, chunks))):
+    for item in reader.prepared(chain(head, chunks)):
         if isinstance(item, LostLine):
             yield lost(file, item)
         elif isinstance(item, _Parsed):
@@ -110,19 +110,6 @@ def _read_document(file: LogFile, options: ReadOptions) -> Iterator[ReadItem]:
             yield from parsed(parse, item[1], item[0])
 
 
-def _one_ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """Yield items while the next one is being made by another thread.
-
-    The kernel releases the interpreter's lock, so a chunk is read and parsed while requests are
-    made of the one before.
-    """
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="mooncake") as executor:
-        coming = executor.submit(next, items, None)
-        while (item := coming.result()) is not None:
-            coming = executor.submit(next, items, None)
-            yield item
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parsed:
     """A chunk whose lines the kernel has been through.
@@ -145,7 +132,6 @@ class _Reader:
         self._file = file
         self._name = PurePath(file.path).name
         self._block_size = block_size
-        self._scratch = np.empty(0, dtype=np.int64)
 
     def plainly(self, chunk: Chunk) -> Iterator[ReadItem]:
         """Read a chunk line by line with orjson."""
@@ -159,27 +145,41 @@ class _Reader:
             yield from self._line(line, number, num_nul_bytes, number == tail)
 
     def prepared(self, chunks: Iterator[Chunk | LostLine]) -> Iterator[Chunk | LostLine | _Parsed]:
-        """Yield the chunks; those behind the first ones are parsed by the kernel."""
+        """Yield the chunks; those behind the first ones are parsed by the kernel.
+
+        The kernel releases the interpreter's lock, so that the next chunks are parsed by other
+        threads meanwhile.
+        """
         # A file known to be large goes through the kernel from its first line on.
         num_bytes = self._file.num_bytes or 0
         if num_bytes < _LARGE_FILE_BYTES:
             num_bytes = 0
         for chunk in chunks:
-            if isinstance(chunk, LostLine):
-                yield chunk
-            elif num_bytes < KERNEL_AFTER_BYTES:
-                num_bytes += len(chunk.data)
-                yield chunk
-            else:
-                yield self.parse(chunk)
+            if isinstance(chunk, Chunk) and num_bytes >= KERNEL_AFTER_BYTES:
+                chunks = chain([chunk], chunks)
+                break
+            num_bytes += 0 if isinstance(chunk, LostLine) else len(chunk.data)
+            yield chunk
+        else:
+            return
+        with ThreadPoolExecutor(_NUM_PARSERS, thread_name_prefix="mooncake") as executor:
+            coming: deque[Future[_Parsed] | LostLine] = deque()
+            for chunk in chunks:
+                if isinstance(chunk, LostLine):
+                    coming.append(chunk)
+                else:
+                    coming.append(executor.submit(self.parse, chunk))
+                if len(coming) > _NUM_PARSERS:
+                    yield _done(coming.popleft())
+            yield from map(_done, coming)
 
     def parse(self, chunk: Chunk) -> _Parsed:
         """Go through a chunk with the kernel."""
         from prefixaudit.logs._mooncake_kernels import parse_lines
 
         data = np.frombuffer(chunk.data, dtype=np.uint8)
-        if len(self._scratch) <= len(data) // 2:
-            self._scratch = np.empty(len(data) // 2 + 1, dtype=np.int64)
+        # An id takes a digit and a comma; pages that aren't written to cost nothing.
+        ids = np.empty(len(data) // 2 + 1, dtype=np.int64)
         # Lines are rarely shorter than this; if they are, count them and parse once more.
         num_rows = len(data) // _FEW_LINE_BYTES + 1
         while True:
@@ -194,21 +194,21 @@ class _Reader:
                 times,
                 bounds,
                 accepted,
-                self._scratch,
+                ids,
             )
             if num_bytes == len(data):
                 break
             num_rows = chunk.num_newlines + 1
         chunk.known_newlines = num_lines - chunk.has_tail
-        ids = self._scratch[:num_ids].copy().view(np.uint64)
-        ids.flags.writeable = False
+        found = ids[:num_ids].view(np.uint64)
+        found.flags.writeable = False
         return _Parsed(
             chunk=chunk,
             columns=columns[:num_lines],
             times=times[:num_lines],
             bounds=bounds[:num_lines],
             accepted=accepted[:num_lines].view(np.bool_),
-            ids=ids,
+            ids=found,
         )
 
     def requests(self, lines: _Parsed) -> Iterator[ReadItem]:
@@ -318,6 +318,10 @@ class _Reader:
             usage=Usage(num_completion_tokens=output_length),
             session_id=session_id,
         )
+
+
+def _done(item: Future[_Parsed] | LostLine) -> _Parsed | LostLine:
+    return item if isinstance(item, LostLine) else item.result()
 
 
 def _milliseconds(value: Any) -> float | None:
