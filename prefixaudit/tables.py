@@ -63,8 +63,13 @@ class TomlDocument:
         return _lines_of_keys(self._text)
 
     @classmethod
-    def read(cls, path: Path | Traversable, *, source: str | None = None) -> TomlDocument:
-        """Read a file. Raises ConfigurationError if it can't be read or isn't UTF-8 or TOML."""
+    def read(
+        cls, path: Path | Traversable, *, source: str | None = None, before: str | None = None
+    ) -> TomlDocument:
+        """Read a file, or what stands before the first of its lines that is `before`.
+
+        Raises ConfigurationError if it can't be read or isn't UTF-8 or TOML.
+        """
         name = source if source is not None else str(path)
         try:
             text = path.read_bytes().decode("utf-8")
@@ -74,6 +79,8 @@ class TomlDocument:
             raise ConfigurationError(
                 f"{name}: byte {error.start} is not UTF-8; TOML files are UTF-8"
             ) from None
+        if before is not None:
+            text = text.partition(f"\n{before}\n")[0]
         return cls(name, text)
 
     def overlaid(self, base: Table, overlays: Iterable[Table], *, without: Iterable[str]) -> Table:

@@ -95,6 +95,15 @@ def test_a_file_that_is_not_utf8_is_a_configuration_error(tmp_path: Path) -> Non
         TomlDocument.read(path)
 
 
+def test_only_the_text_before_a_line_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text('title = "t"\nnote = "[[example]]"\n\n[[example]]\nnot TOML\n')
+
+    document = TomlDocument.read(path, before="[[example]]")
+
+    assert document.root.data == {"title": "t", "note": "[[example]]"}
+
+
 def test_a_missing_file_is_a_configuration_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="can't be read"):
         TomlDocument.read(tmp_path / "none.toml")

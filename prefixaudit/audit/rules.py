@@ -2,6 +2,9 @@
 
 The rules that come with prefixaudit lie in `rules/` of the repository, and in `prefixaudit/_rules`
 once installed; `--rules DIR` adds folders. All problems of all files are reported at once.
+
+Examples are tests, and most of a file: those of the own rules are left unread until they are asked
+for. Those of added folders are checked with the rest.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from prefixaudit.core.rule import Parameter, Rule, RuleExample
 from prefixaudit.errors import ConfigurationError, UsageError, unknown_name
 from prefixaudit.tables import Table, TomlDocument
 
+_EXAMPLE: Final = "example"
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _TYPES: Final[Mapping[str, tuple[str, tuple[type, ...]]]] = {
     "text": ("text", (str,)),
@@ -45,12 +49,14 @@ def load_rules(folders: Sequence[Path] = ()) -> tuple[Rule, ...]:
     """
     rules: dict[str, Rule] = {}
     problems: list[str] = []
-    for folder in (rules_folder(), *folders):
+    own = rules_folder()
+    for folder in (own, *folders):
         if not folder.is_dir():
             raise UsageError(f"{folder}: no such folder of rules")
         for path in sorted(folder.glob("*.toml")):
             try:
-                rule = read_rule(TomlDocument.read(path), path)
+                before = f"[[{_EXAMPLE}]]" if folder is own else None
+                rule = read_rule(TomlDocument.read(path, before=before), path)
             except ConfigurationError as error:
                 problems += error.problems
                 continue
@@ -74,8 +80,19 @@ def select_rules(rules: Iterable[Rule], names: Iterable[str]) -> tuple[Rule, ...
     return tuple(by_name[name] for name in names)
 
 
+def examples_of(rule: Rule) -> tuple[RuleExample, ...]:
+    """Return the examples in the rule's file. Raises ConfigurationError with all its problems."""
+    path = Path(rule.path)
+    document = TomlDocument.read(path)
+    read_rule(document, path)
+    return _examples(document)
+
+
 def read_rule(document: TomlDocument, path: Path) -> Rule:
-    """Return the rule of a file. Raises ConfigurationError with all its problems."""
+    """Return the rule of a file. Raises ConfigurationError with all its problems.
+
+    Those of its examples are among them, as far as the document holds them.
+    """
     root = document.root
     name = path.stem
     if not _NAME.fullmatch(name):
@@ -93,7 +110,7 @@ def read_rule(document: TomlDocument, path: Path) -> Rule:
     status: Any = root.text("status", choices=("preview", "stable", "deprecated"))
     severity = root.text("severity", choices=tuple(item.label for item in Severity))
     confidence = root.text("confidence", choices=tuple(item.label for item in Confidence))
-    examples = tuple(_example(table) for table in root.tables("example"))
+    _examples(document)
     texts = {key: root.text(key).strip() for key in ("title", "since", "rationale", "remediation")}
     false_positives = root.text("false_positives").strip()
     references = root.texts("references")
@@ -112,7 +129,6 @@ def read_rule(document: TomlDocument, path: Path) -> Rule:
         remediation=texts["remediation"],
         false_positives=false_positives,
         references=references,
-        examples=examples,
         path=str(path),
     )
 
@@ -142,6 +158,10 @@ def _check_params(root: Table, params: object, known: Mapping[str, Parameter]) -
     for key, parameter in known.items():
         if parameter.is_required and key not in params:
             root.problem("params", f"`{key}` is missing: {parameter.about}")
+
+
+def _examples(document: TomlDocument) -> tuple[RuleExample, ...]:
+    return tuple(_example(table) for table in document.root.tables(_EXAMPLE))
 
 
 def _example(table: Table) -> RuleExample:

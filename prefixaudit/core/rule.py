@@ -58,7 +58,7 @@ class RuleExample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One file of `rules/`."""
+    """One file of `rules/`; its examples are read for themselves (audit.rules.examples_of)."""
 
     name: str
     title: str
@@ -73,5 +73,4 @@ class Rule:
     remediation: str
     false_positives: str
     references: tuple[str, ...]
-    examples: tuple[RuleExample, ...]
     path: str

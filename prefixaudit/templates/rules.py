@@ -35,7 +35,6 @@ def _rule(
         remediation=do,
         false_positives=wrong,
         references=(),
-        examples=(),
         path="prefixaudit/templates/rules.py",
     )
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from prefixaudit.audit.examples import run_example
-from prefixaudit.audit.rules import load_rules
+from prefixaudit.audit.rules import examples_of, load_rules
 from prefixaudit.core.rule import Rule, RuleExample
 
-_EXAMPLES = [(rule, example) for rule in load_rules() for example in rule.examples]
+_EXAMPLES = [(rule, example) for rule in load_rules() for example in examples_of(rule)]
 
 
 @pytest.mark.parametrize(

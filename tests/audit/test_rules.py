@@ -67,6 +67,18 @@ def test_all_problems_of_all_files_are_reported_at_once(tmp_path: Path) -> None:
     assert "three.toml:9: params: `differs` is missing" in text
 
 
+def test_problems_of_examples_are_among_them(tmp_path: Path) -> None:
+    example = '[[example]]\nname = "one"\nfinding = ["b <- a"]\n'
+    folder = _folder(tmp_path / "rules", one=RULE + example)
+
+    with pytest.raises(ConfigurationError) as raised:
+        load_rules([folder])
+
+    text = str(raised.value)
+    assert "one.toml:14: example[0].findings: missing" in text
+    assert "one.toml:16: example[0].finding: unknown key" in text
+
+
 def test_name_of_an_own_rule_is_taken(tmp_path: Path) -> None:
     folder = _folder(tmp_path / "rules", adapter_revision_mismatch=RULE)
 

@@ -35,7 +35,6 @@ def rule(name: str) -> Rule:
         remediation="Do this.",
         false_positives="None.",
         references=("https://example.com/a",),
-        examples=(),
         path=f"rules/{name}.toml",
     )
 

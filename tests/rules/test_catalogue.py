@@ -15,10 +15,11 @@ import pytest
 from prefixaudit.audit.examples import run_example
 from prefixaudit.audit.page import rules_page
 from prefixaudit.audit.predicates import PREDICATES
-from prefixaudit.audit.rules import load_rules, rules_folder
+from prefixaudit.audit.rules import examples_of, load_rules, read_rule, rules_folder
 from prefixaudit.cli.explaining import page_of
 from prefixaudit.core.rule import PredicateSpec, Rule
 from prefixaudit.registry import Registry
+from prefixaudit.tables import TomlDocument
 
 RULES = load_rules()
 _NAMES = [rule.name for rule in RULES]
@@ -53,11 +54,19 @@ def test_there_are_at_least_forty_rules() -> None:
 def test_rule_has_an_example_that_fires_and_one_that_is_silent(rule: Rule) -> None:
     found = [
         any(not finding.startswith("inconclusive") for finding in example.findings)
-        for example in rule.examples
+        for example in examples_of(rule)
     ]
 
     assert any(found)
-    assert any(not example.findings for example in rule.examples)
+    assert any(not example.findings for example in examples_of(rule))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=_NAMES)
+def test_examples_end_a_rules_file(rule: Rule) -> None:
+    """What is read of a rule, without its examples, is all that its file says."""
+    path = rules_folder() / f"{rule.name}.toml"
+
+    assert read_rule(TomlDocument.read(path), path) == rule
 
 
 @pytest.mark.parametrize("rule", RULES, ids=_NAMES)
@@ -103,7 +112,8 @@ def _silenced(spec: PredicateSpec) -> PredicateSpec:
 
 def _holds(rule: Rule) -> bool:
     return all(
-        run_example(rule, example) == tuple(sorted(example.findings)) for example in rule.examples
+        run_example(rule, example) == tuple(sorted(example.findings))
+        for example in examples_of(rule)
     )
 
 

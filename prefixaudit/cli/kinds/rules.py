@@ -43,6 +43,8 @@ def _explain(name: str) -> list[str]:
 
 def page_of_rule(rule: Rule) -> list[str]:
     """Return the page of a rule as lines."""
+    from prefixaudit.audit.rules import examples_of
+
     inputs = {
         "deployment": "deployment files alone",
         "lookup": "a log",
@@ -68,7 +70,7 @@ def page_of_rule(rule: Rule) -> list[str]:
     lines += labelled(
         [
             (example.name, "finds " + (", ".join(example.findings) or "nothing"))
-            for example in rule.examples
+            for example in examples_of(rule)
         ]
     )
     return lines
