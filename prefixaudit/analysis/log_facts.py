@@ -266,14 +266,8 @@ def _rounded(
 
 def _known_before(trace: BlockTrace) -> Int64Array:
     """Return how many tokens of each prompt lie in blocks that an earlier request has."""
-    from prefixaudit.pool import replay_lru
+    from prefixaudit.pool import hits_at
 
-    return replay_lru(
-        trace,
-        np.zeros(trace.num_requests, dtype=np.int32),
-        capacity_blocks=None,
-        min_recomputed_tokens=0,
-        flops_by_depth=None,
-        order=trace.replay_order(),
-        with_donors=False,
-    )[1].num_cached_tokens
+    everyone = np.zeros(trace.num_requests, dtype=np.int32)
+    hits: Int64Array = hits_at(trace, everyone, [None], min_recomputed_tokens=0)[0]
+    return hits * trace.block_size

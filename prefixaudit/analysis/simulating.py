@@ -19,9 +19,9 @@ import numpy as np
 
 from prefixaudit.core.engine import EngineProfile
 from prefixaudit.core.pool import HitCurve, HitRates, Lookups
-from prefixaudit.core.trace import BlockTrace, Float64Array, Int32Array
+from prefixaudit.core.trace import BlockTrace, Float64Array, Int32Array, Int64Array
 from prefixaudit.errors import UsageError
-from prefixaudit.pool import hit_rates, informative_capacities, replay_lru
+from prefixaudit.pool import hit_rates_at, informative_capacities, replay_lru, replay_lru_at
 
 # Capacities that are simulated one by one where one pass isn't exact, and the block accesses (or,
 # for radix trees, requests) that this may cost.
@@ -86,17 +86,16 @@ def simulate(
     # One pass serves both pools where they are one, or where this pool is plain LRU.
     is_plain = engine is None or engine.pool is None or engine.pool.eviction_regime == "lru"
     pool_trace = with_slots(trace)
-    curve, lookups = replay_lru(
+    curve, found = replay_lru_at(
         pool_trace,
         namespaces,
-        capacity_blocks=capacity_blocks if is_plain else None,
+        [capacity_blocks, None] if is_plain and capacity_blocks is not None else [None],
         min_recomputed_tokens=min_recomputed,
         flops_by_depth=flops_by_depth,
         order=order,
-        with_donors=True,
     )
-    endless = lookups
-    if is_plain and capacity_blocks is not None:
+    lookups, endless = found[0], found[-1]
+    if len(found) > 1 and pool_trace is not trace:
         _, endless = replay_lru(
             trace,
             namespaces,
@@ -110,20 +109,18 @@ def simulate(
     if pool.at is not None and capacity_blocks is not None:
         lookups = pool.at(capacity_blocks)
 
-    def rates(of: Lookups, capacity: int | None) -> HitRates:
-        return hit_rates(
-            trace, namespaces, of.num_cached_tokens, capacity_blocks=capacity, order=order
-        )
-
-    endless_rates = rates(endless, None)
+    hits: list[tuple[int | None, Int64Array]] = [(None, endless.num_cached_tokens)]
+    if capacity_blocks is not None:
+        hits.insert(0, (capacity_blocks, lookups.num_cached_tokens))
+    rates = hit_rates_at(trace, namespaces, hits, order=order)
     return Simulated(
         curve=pool.curve,
         capacities=pool.capacities,
         points=pool.points,
         lookups=lookups,
-        rates=endless_rates if capacity_blocks is None else rates(lookups, capacity_blocks),
+        rates=rates[0],
         endless_lookups=endless,
-        endless_rates=endless_rates,
+        endless_rates=rates[-1],
         about=pool.about,
         notes=pool.notes,
     )

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from prefixaudit.pool.explicit_engine import simulate_engine as simulate_engine
     from prefixaudit.pool.lru import hits_at as hits_at
     from prefixaudit.pool.lru import replay_lru as replay_lru
+    from prefixaudit.pool.lru import replay_lru_at as replay_lru_at
     from prefixaudit.pool.rates import hit_rates as hit_rates
+    from prefixaudit.pool.rates import hit_rates_at as hit_rates_at
     from prefixaudit.pool.resolution import finer_block_hits as finer_block_hits
 
 __all__ = [
@@ -36,9 +38,11 @@ __all__ = [
     "find_knee",
     "finer_block_hits",
     "hit_rates",
+    "hit_rates_at",
     "hits_at",
     "informative_capacities",
     "replay_lru",
+    "replay_lru_at",
     "simulate_engine",
 ]
 
@@ -49,9 +53,11 @@ __getattr__ = lazy_names(
         "find_knee": "curves",
         "finer_block_hits": "resolution",
         "hit_rates": "rates",
+        "hit_rates_at": "rates",
         "hits_at": "lru",
         "informative_capacities": "curves",
         "replay_lru": "lru",
+        "replay_lru_at": "lru",
         "simulate_engine": "explicit_engine",
     },
 )

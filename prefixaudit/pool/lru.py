@@ -85,8 +85,33 @@ def replay_lru(
     Without `with_donors` the Lookups name none. Raises ValueError for a negative capacity, columns
     of the wrong length, or a `flops_by_depth` that is too short.
     """
-    if capacity_blocks is not None and capacity_blocks < 0:
-        raise ValueError(f"capacity of {capacity_blocks} blocks; expected 0 or more")
+    curve, [lookups] = replay_lru_at(
+        trace,
+        namespaces,
+        [capacity_blocks],
+        min_recomputed_tokens=min_recomputed_tokens,
+        flops_by_depth=flops_by_depth,
+        order=order,
+        with_donors=with_donors,
+    )
+    return curve, lookups
+
+
+def replay_lru_at(
+    trace: BlockTrace,
+    namespaces: Int32Array,
+    capacities_blocks: Sequence[int | None],
+    *,
+    min_recomputed_tokens: int,
+    flops_by_depth: Float64Array | None,
+    order: Int64Array | None = None,
+    with_donors: bool = True,
+) -> tuple[HitCurve, list[Lookups]]:
+    """Return what `replay_lru` does, with Lookups at several capacities by the same pass.
+
+    Donors are those of the first capacity; the others' Lookups name none.
+    """
+    numbers = _capacities(capacities_blocks)
     replay = prepare(trace, namespaces, min_recomputed_tokens, order)
     longest = int(replay.limits.max(initial=0))
     if flops_by_depth is not None and len(flops_by_depth) < longest:
@@ -94,21 +119,17 @@ def replay_lru(
     block_flops = np.empty(0) if flops_by_depth is None else flops_by_depth
     curvature = np.zeros(replay.num_blocks + 2, dtype=np.int64)
     flops = np.zeros(0 if flops_by_depth is None else replay.num_blocks + 2, dtype=np.float64)
-    capacity = ENDLESS if capacity_blocks is None else capacity_blocks
-    hits = _run(replay, np.array([capacity], dtype=np.int64), block_flops, curvature, flops)[0]
+    hits = _run(replay, numbers, block_flops, curvature, flops)
     np.cumsum(curvature, out=curvature)
     np.cumsum(curvature, out=curvature)
     np.cumsum(flops, out=flops)
     curve = HitCurve(num_cached_blocks=curvature[:-1], flops_saved=flops[:-1])
-    if with_donors:
-        return curve, _with_donors(replay, hits, trace.block_size)
-    nobody = Lookups(
-        num_cached_tokens=hits * trace.block_size,
-        donor_offsets=np.zeros(trace.num_requests + 1, dtype=np.int64),
-        donors=np.empty(0, dtype=np.int32),
-        donor_num_tokens=np.empty(0, dtype=np.int64),
-    )
-    return curve, nobody
+    return curve, [
+        _with_donors(replay, row, trace.block_size)
+        if with_donors and not place
+        else _without_donors(row, trace.block_size)
+        for place, row in enumerate(hits)
+    ]
 
 
 def hits_at(
@@ -121,12 +142,21 @@ def hits_at(
 ) -> Int64Array:
     """Return the blocks that each request hits at each capacity (int64 [capacities, requests]).
 
-    None is an endless pool. Raises ValueError for columns of the wrong length.
+    None is an endless pool. Raises ValueError for negative capacities or columns of the wrong
+    length.
     """
     replay = prepare(trace, namespaces, min_recomputed_tokens, order)
-    numbers = np.array([ENDLESS if c is None else c for c in capacities], dtype=np.int64)
+    numbers = _capacities(capacities)
     curvature = np.zeros(replay.num_blocks + 2, dtype=np.int64)
     return _run(replay, numbers, np.empty(0), curvature, np.empty(0))
+
+
+def _capacities(capacities_blocks: Sequence[int | None]) -> Int64Array:
+    for capacity in capacities_blocks:
+        if capacity is not None and capacity < 0:
+            raise ValueError(f"capacity of {capacity} blocks; expected 0 or more")
+    numbers = [ENDLESS if capacity is None else capacity for capacity in capacities_blocks]
+    return np.array(numbers, dtype=np.int64)
 
 
 def prepare(
@@ -184,6 +214,15 @@ def _run(
         hits,
     )
     return hits
+
+
+def _without_donors(hits: Int64Array, block_size: int) -> Lookups:
+    return Lookups(
+        num_cached_tokens=hits * block_size,
+        donor_offsets=np.zeros(len(hits) + 1, dtype=np.int64),
+        donors=np.empty(0, dtype=np.int32),
+        donor_num_tokens=np.empty(0, dtype=np.int64),
+    )
 
 
 def _with_donors(replay: Replay, hits: Int64Array, block_size: int) -> Lookups:

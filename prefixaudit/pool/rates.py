@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,10 +33,44 @@ def hit_rates(
     the figures of ids are replayed here, with partial ids as blocks and without a last-token rule.
     The first `num_uncounted` requests (in `order` too) fill the pool and count in no rate.
     """
+    [rates] = hit_rates_at(
+        trace,
+        namespaces,
+        [(capacity_blocks, num_cached_tokens)],
+        order=order,
+        num_uncounted=num_uncounted,
+    )
+    return rates
+
+
+def hit_rates_at(
+    trace: BlockTrace,
+    namespaces: Int32Array,
+    hits: Sequence[tuple[int | None, Int64Array]],
+    *,
+    order: Int64Array | None = None,
+    num_uncounted: int = 0,
+) -> list[HitRates]:
+    """Return what `hit_rates` does for several capacities, each with its cached tokens."""
     if order is None:
         order = trace.replay_order()
     ids = with_partial_blocks(trace)
-    [matched] = hits_at(ids, namespaces, [capacity_blocks], min_recomputed_tokens=0, order=order)
+    capacities = [capacity for capacity, _ in hits]
+    matched = hits_at(ids, namespaces, capacities, min_recomputed_tokens=0, order=order)
+    return [
+        _rates(trace, ids, num_cached_tokens, of_ids, order, num_uncounted)
+        for (_, num_cached_tokens), of_ids in zip(hits, matched, strict=True)
+    ]
+
+
+def _rates(
+    trace: BlockTrace,
+    ids: BlockTrace,
+    num_cached_tokens: Int64Array,
+    matched: Int64Array,
+    order: Int64Array,
+    num_uncounted: int,
+) -> HitRates:
     num_ids = (ids.num_prompt_tokens // ids.block_size)[num_uncounted:]
     tokens = trace.num_prompt_tokens[num_uncounted:]
     matched = matched[num_uncounted:]

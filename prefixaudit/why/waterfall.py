@@ -24,7 +24,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixaudit.core.pool import HitCurve, Lookups
+from prefixaudit.core.pool import Lookups
 from prefixaudit.core.trace import BlockTrace, Float64Array, Int32Array, Int64Array
 from prefixaudit.core.unknown import UNKNOWN, Known
 from prefixaudit.core.why import (
@@ -36,7 +36,7 @@ from prefixaudit.core.why import (
     Waterfall,
     WaterfallGroup,
 )
-from prefixaudit.pool import replay_lru
+from prefixaudit.pool import hits_at, replay_lru
 
 SavedFlops: TypeAlias = Callable[[Int64Array], Float64Array]
 Dimension: TypeAlias = Literal["tenant", "model", "adapter", "endpoint", "hour"]
@@ -131,12 +131,17 @@ class _Edges:
             reading = replace(trace, reads_cache=np.ones_like(trace.reads_cache))
         self.by_key = given.endless_hits
         if given.has_pools_of_servers or not self._reads_all:
-            everywhere = self._replayed(reading, namespaces)[1].num_cached_tokens
-            self.by_key = np.maximum(self.by_key, everywhere)
+            self.by_key = np.maximum(self.by_key, self._cached(reading, namespaces))
         self._donors: Lookups | None = None
         self.by_any_key = self.by_key
         if trace.num_requests and (namespaces != namespaces[0]).any():
-            _, self._donors = self._replayed(reading, everyone, with_donors=True)
+            _, self._donors = replay_lru(
+                reading,
+                everyone,
+                capacity_blocks=None,
+                min_recomputed_tokens=given.min_recomputed_tokens,
+                flops_by_depth=None,
+            )
             self.by_any_key = self._donors.num_cached_tokens
         self.by_tokens = self._by_tokens(reading, everyone)
 
@@ -194,8 +199,7 @@ class _Edges:
         block_size = given.trace.block_size
         rounded = block_size + max(0, given.min_recomputed_tokens - 1)
         if given.shared is None or (given.shared.prefix_tokens < 0).any():
-            _, found = self._replayed(reading, everyone, min_recomputed=0)
-            whole = found.num_cached_tokens
+            whole = self._cached(reading, everyone, min_recomputed=0)
             if given.shared is None:
                 return np.minimum(whole, self.by_any_key + rounded)
             known = given.shared.prefix_tokens
@@ -203,23 +207,13 @@ class _Edges:
         # What lies further than a block behind the last hit wasn't there yet when the request came.
         return np.minimum(given.shared.prefix_tokens, self.by_any_key + rounded)
 
-    def _replayed(
-        self,
-        trace: BlockTrace,
-        namespaces: Int32Array,
-        *,
-        with_donors: bool = False,
-        min_recomputed: int | None = None,
-    ) -> tuple[HitCurve, Lookups]:
+    def _cached(
+        self, trace: BlockTrace, namespaces: Int32Array, *, min_recomputed: int | None = None
+    ) -> Int64Array:
+        """Return the tokens that an endless pool has of each request."""
         least = self._given.min_recomputed_tokens if min_recomputed is None else min_recomputed
-        return replay_lru(
-            trace,
-            namespaces,
-            capacity_blocks=None,
-            min_recomputed_tokens=least,
-            flops_by_depth=None,
-            with_donors=with_donors,
-        )
+        hits: Int64Array = hits_at(trace, namespaces, [None], min_recomputed_tokens=least)[0]
+        return hits * trace.block_size
 
 
 def _add_rest(
