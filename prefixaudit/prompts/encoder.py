@@ -236,7 +236,7 @@ class TextEncoder:
         if not self.reuses:
             return
         started = time.perf_counter()
-        if self.boundaries.pairs and not all(map(self._pair_holds, self._probe_pairs())):
+        if not all(map(self._pair_holds, self._probe_pairs())):
             self._give_up(
                 "a boundary of words failed its proof: texts are cut at added tokens only",
                 keep_tokens=True,
@@ -256,8 +256,7 @@ class TextEncoder:
         self.statistics.proof_s += time.perf_counter() - started
 
     def _probe_pairs(self) -> Iterator[tuple[str, str]]:
-        pairs = sorted(self.boundaries.pairs)
-        for number, (left, right) in enumerate(pairs):
+        for number, (left, right) in enumerate(self.boundaries.samples):
             for turn in range(2):
                 place = 2 * number + turn
                 before = _PROBES_BEFORE[place % len(_PROBES_BEFORE)]
@@ -303,7 +302,7 @@ class TextEncoder:
         self.statistics.note(note)
         self._cache.clear()
         self._cutter = Cutter(
-            replace(self.boundaries, pairs=frozenset()) if keep_tokens else NOWHERE
+            replace(self.boundaries, pairs=frozenset(), samples=()) if keep_tokens else NOWHERE
         )
 
 

@@ -48,29 +48,47 @@ class PatternPositions:
         if part.nullable or part.first & self._assertions:
             raise UndecidableError("a pattern that can match nothing")
         follows = _closed_over(part.follows, self._assertions)
-        self._pairs = [
-            (self._classes[x], self._classes[y])
-            for x, y in follows
-            if x not in self._assertions and y not in self._assertions
-        ]
-        self._before_assertions = [
-            self._classes[x]
-            for x, y in follows
-            if y in self._assertions and x not in self._assertions
-        ]
-        self._alone = [self._classes[x] for x in (part.first & part.last) - self._assertions]
+        # Sets of positions are the bits of a number.
+        self._follows = [0] * len(self._classes)
+        self._before_assertions = 0
+        for x, y in follows:
+            if x in self._assertions:
+                continue
+            if y in self._assertions:
+                self._before_assertions |= 1 << x
+            else:
+                self._follows[x] |= 1 << y
+        self._alone = sum(1 << x for x in (part.first & part.last) - self._assertions)
+        self._positions: dict[str, int] = {}
+        self._reached: dict[int, int] = {}
+
+    def kind(self, character: str) -> int:
+        """Return a number that is equal for characters which the pattern doesn't tell apart."""
+        positions = self._positions.get(character)
+        if positions is None:
+            positions = sum(1 << x for x, c in enumerate(self._classes) if c(character))
+            self._positions[character] = positions
+        return positions
 
     def joins(self, left: str, right: str) -> bool:
         """Say whether an attempt to match can consume `left` and then `right`."""
-        return any(x(left) and y(right) for x, y in self._pairs)
+        positions = self.kind(left)
+        reached = self._reached.get(positions)
+        if reached is None:
+            reached = 0
+            for x, following in enumerate(self._follows):
+                if positions >> x & 1:
+                    reached |= following
+            self._reached[positions] = reached
+        return bool(reached & self.kind(right))
 
     def looks_past(self, left: str) -> bool:
         """Say whether a lookahead can be evaluated right behind `left`."""
-        return any(x(left) for x in self._before_assertions)
+        return bool(self.kind(left) & self._before_assertions)
 
     def always_matches(self, character: str) -> bool:
         """Say whether a match always exists that starts at `character`, whatever follows."""
-        return any(x(character) for x in self._alone)
+        return bool(self.kind(character) & self._alone)
 
 
 def literal(text: str) -> str:

@@ -145,6 +145,7 @@ def test_a_wrong_boundary_is_found_by_its_proof_and_not_used(
         cut_at=frozenset(),
         first_is_special=False,
         pairs=frozenset({("a", "b"), (" ", " ")}),
+        samples=(("a", "b"), (" ", " ")),
         notes=(),
     )
     monkeypatch.setattr(encoder_module, "find_boundaries", lambda _: wrong)

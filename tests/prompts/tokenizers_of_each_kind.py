@@ -46,7 +46,12 @@ CUT_AT_WORDS = (
     "prepend",
     "metaspace-unsplit",
 )
-WORD_BY_WORD = ("whole-text-bpe", "byte-level-no-pattern", "prepend", "metaspace-unsplit")
+WORD_BY_WORD = (
+    "whole-text-bpe",
+    "byte-level-no-pattern",
+    "prepend",
+    "metaspace-unsplit",
+)
 CUT_AT_TOKENS = ("unicode-scripts", "lookbehind", "strip")
 WHOLE = ("single-word-token",)
 KINDS = CUT_AT_WORDS + CUT_AT_TOKENS + WHOLE

@@ -1,0 +1,256 @@
+"""Says between which neighbouring characters a text may be cut, whatever stands around them.
+
+That holds if, at every step of the pre-tokenizer, no match can hold both, no lookahead of a match
+that ends between them sees the second one, and at least one step always splits there. Models
+without a pre-tokenizer (BPE over the whole text) may be cut where no entry of the vocabulary holds
+both characters side by side. An added token that holds both, and a normalizer that might change
+what they are, rule a pair out.
+
+Characters that all steps treat alike are decided together. Mirrors the pre-tokenizers and
+normalizers of tokenizers 0.22 and 0.23.
+"""
+
+from __future__ import annotations
+
+import itertools
+import string
+import sys
+import unicodedata
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefixaudit.prompts.patterns import UndecidableError
+from prefixaudit.prompts.pre_tokenizers import SPACE_MARK, Step, flat, prepends, step_of
+
+Pair: TypeAlias = tuple[str, str]
+
+# Characters on the two sides of a possible cut.
+_LEFT = string.ascii_letters + string.digits + string.punctuation
+_RIGHT = "\n\r\t " + _LEFT
+
+_NORMALIZERS_BY_CHARACTER = frozenset({"Lowercase", "StripAccents", "Nmt", "BertNormalizer"})
+_UNICODE_FORMS = frozenset({"NFC", "NFD", "NFKC", "NFKD"})
+# What ASCII characters but letters become when a combining mark follows and forms are composed.
+_COMPOSED = {"<": "\u226e", "=": "\u2260", ">": "\u226f"}
+_NUM_SAMPLES_OF_A_KIND = 6
+
+
+@dataclass(frozen=True, slots=True)
+class CertainPairs:
+    """All (left, right) pairs that are certain, and some of every kind of them, to be proved."""
+
+    pairs: frozenset[Pair]
+    samples: tuple[Pair, ...]
+
+
+def certain_pairs(
+    tokenizer: Mapping[str, Any], tokens: Sequence[Mapping[str, Any]], *, space_first: bool
+) -> CertainPairs:
+    """Derive the pairs from a decoded `tokenizer.json` and its added tokens.
+
+    `space_first`: the normalizer does nothing but write spaces as `▁` and put one in front of
+    every text. Raises UndecidableError where something isn't known for sure.
+    """
+    configured = list(flat(tokenizer.get("pre_tokenizer"), "pretokenizers"))
+    steps = [step_of(step) for step in configured]
+    normalizers = list(flat(tokenizer.get("normalizer"), "normalizers"))
+    if space_first:
+        normalizers = [step for step in normalizers if step["type"] == "Replace"]
+    # What a step puts before a text that doesn't start with a space must not be put there.
+    rights = " " if space_first or any(map(prepends, configured)) else _RIGHT
+    left_sides = list(_sides(_LEFT, normalizers, steps, is_right=False))
+    right_sides = list(_sides(rights, normalizers, steps, is_right=True))
+    written = itertools.chain.from_iterable(side.written for side in left_sides + right_sides)
+    vocabulary = _JoinedInVocabulary(tokenizer.get("model") or {}, written)
+    forbidden = _forbidden(tokens, normalizers)
+    # A token that takes the spaces behind itself would eat into what stands right of the cut.
+    endings = {token["content"][-1] for token in tokens if token.get("rstrip")}
+
+    pairs: list[Pair] = []
+    samples: list[Pair] = []
+    for lefts, rights_alike in itertools.product(_by_kind(left_sides), _by_kind(right_sides)):
+        splits = _always_split(steps, lefts[0], rights_alike[0])
+        if splits is None:
+            continue
+        found = [
+            (left.character, right.character)
+            for left, right in itertools.product(lefts, rights_alike)
+            if endings.isdisjoint(left.images)
+            and forbidden.isdisjoint(itertools.product(left.images, right.images))
+            and (splits or vocabulary.never_together(left.written, right.written))
+        ]
+        pairs += found
+        if splits:
+            samples += found[:: len(found) // _NUM_SAMPLES_OF_A_KIND + 1]
+        else:  # decided one by one: a pair for each left and each right character
+            samples += {left: (left, right) for left, right in found}.values()
+            samples += {right: (left, right) for left, right in found}.values()
+    return CertainPairs(pairs=frozenset(pairs), samples=tuple(samples))
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A character on one side of a cut.
+
+    images      what it is in the text and after each normalizer
+    normalized  what it can be for the pre-tokenizer
+    written     what it can be for the model
+    kind        equal for characters that the steps treat alike
+    """
+
+    character: str
+    images: tuple[str, ...]
+    normalized: tuple[str, ...]
+    written: tuple[str, ...]
+    kind: Hashable
+
+
+def _sides(
+    characters: str,
+    normalizers: Sequence[Mapping[str, Any]],
+    steps: Sequence[Step],
+    *,
+    is_right: bool,
+) -> Iterator[_Side]:
+    for character in characters:
+        images: list[tuple[str, ...]] = [(character,)]
+        for step in normalizers:
+            images.append(_normalized(step, images[-1], is_right=is_right))
+        if not images[-1]:
+            continue
+        kinds: list[Hashable] = []
+        written: list[str] = []
+        for image in images[-1]:
+            for each in steps:
+                kinds.append(each.kind(image))
+                image = each.written(image)
+            written.append(image)
+        yield _Side(
+            character=character,
+            images=tuple(dict.fromkeys(itertools.chain(*images))),
+            normalized=images[-1],
+            written=tuple(written),
+            kind=tuple(kinds),
+        )
+
+
+def _by_kind(sides: Iterable[_Side]) -> list[list[_Side]]:
+    groups: dict[Hashable, list[_Side]] = {}
+    for side in sides:
+        groups.setdefault(side.kind, []).append(side)
+    return list(groups.values())
+
+
+def _always_split(steps: Sequence[Step], left: _Side, right: _Side) -> bool | None:
+    """Say what the steps do: True: one always splits, False: none does anything, None: else."""
+    splits = True
+    for before, behind in itertools.product(left.normalized, right.normalized):
+        for step in steps:
+            verdict = step(before, behind)
+            if verdict is None:
+                return None
+            if verdict:
+                break
+            before, behind = step.written(before), step.written(behind)
+        else:
+            splits = False
+    return splits
+
+
+def _normalized(
+    step: Mapping[str, Any], characters: tuple[str, ...], *, is_right: bool
+) -> tuple[str, ...]:
+    """Return what a normalizer can make of a character; nothing where that isn't sure."""
+    kind = step.get("type")
+    if kind in _UNICODE_FORMS:
+        if not all(c.isascii() or c == SPACE_MARK for c in characters):
+            return ()
+        if not is_right or kind in ("NFD", "NFKD"):
+            return characters  # a mark behind the left one would stand between the two
+        if any(c.isalpha() for c in characters):
+            return ()
+        return (*characters, *(_COMPOSED[c] for c in characters if c in _COMPOSED))
+    if kind in _NORMALIZERS_BY_CHARACTER:
+        if kind == "BertNormalizer" and not all(c.isascii() for c in characters):
+            return ()
+        if kind == "Lowercase" or (kind == "BertNormalizer" and step.get("lowercase", True)):
+            characters = tuple(c.lower() for c in characters)
+        if kind == "Nmt" or (kind == "BertNormalizer" and step.get("clean_text", True)):
+            characters = tuple(" " if c in "\n\r\t" else c for c in characters)
+        return characters
+    if kind == "Replace":
+        pattern = (step.get("pattern") or {}).get("String")
+        content = step.get("content")
+        if not pattern or not isinstance(content, str):
+            raise UndecidableError("a normalizer replaces by a regular expression")
+        side = 0 if is_right else -1
+        if pattern in characters:
+            return tuple(content[side] if c == pattern else c for c in characters if content)
+        return () if pattern[side] in characters else characters
+    raise UndecidableError(f"normalizer {kind}")
+
+
+def _forbidden(
+    tokens: Iterable[Mapping[str, Any]], normalizers: Iterable[Mapping[str, Any]]
+) -> set[Pair]:
+    """Return the neighbours in added tokens and in what normalizers replace."""
+    texts = {str(token["content"]) for token in tokens}
+    for token in tokens:
+        if token.get("normalized"):
+            # Looked for in the normalized text, normalized itself.
+            texts |= _perhaps_normalized(str(token["content"]))
+    texts |= {str((step.get("pattern") or {}).get("String") or "") for step in normalizers}
+    return set(itertools.chain.from_iterable(map(itertools.pairwise, texts)))
+
+
+def _perhaps_normalized(text: str) -> set[str]:
+    normalize = unicodedata.normalize
+    forms = {text, normalize("NFC", text), normalize("NFKC", text)}
+    forms |= {normalize("NFD", text), normalize("NFKD", text)}
+    forms |= {"".join(c for c in form if not unicodedata.combining(c)) for form in forms}
+    return forms | {form.lower() for form in forms}
+
+
+class _JoinedInVocabulary:
+    """For BPE without a splitting pre-tokenizer: which characters some entry holds together."""
+
+    def __init__(self, model: Mapping[str, Any], characters: Iterable[str]) -> None:
+        vocabulary = model.get("vocab")
+        usable = (
+            model.get("type") == "BPE"
+            and isinstance(vocabulary, Mapping)
+            and not model.get("continuing_subword_prefix")
+            and not model.get("end_of_word_suffix")
+            # Otherwise a part that is an entry of the vocabulary would become that entry at once.
+            and not model.get("ignore_merges")
+        )
+        self._vocabulary: Mapping[str, int] = vocabulary if usable and vocabulary else {}
+        self._characters = "".join(dict.fromkeys(characters))
+
+    def never_together(self, lefts: Iterable[str], rights: Iterable[str]) -> bool:
+        """Say whether all are known to the model (so that none becomes part of a fused unknown
+        token) and no entry of the vocabulary, hence no merge, holds a left before a right one."""
+        number, together = self._number, self._together
+        return all(c in self._vocabulary for c in (*lefts, *rights)) and not any(
+            together[number[left], number[right]] for left in lefts for right in rights
+        )
+
+    @cached_property
+    def _number(self) -> Mapping[str, int]:
+        return {character: place for place, character in enumerate(self._characters, 1)}
+
+    @cached_property
+    def _together(self) -> NDArray[np.bool_]:
+        numbers = np.zeros(sys.maxunicode + 1, dtype=np.int16)
+        for character, number in self._number.items():
+            numbers[ord(character)] = number
+        text = "\0".join(self._vocabulary).encode("utf-32-le", "surrogatepass")
+        seen = numbers[np.frombuffer(text, dtype="<u4")]
+        together = np.zeros((len(self._number) + 1,) * 2, dtype=np.bool_)
+        together[seen[:-1], seen[1:]] = True
+        return together

@@ -1,0 +1,106 @@
+"""A cut between two characters that are certain: both sides encode as they do together."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prefixaudit.prompts.certain_pairs import Pair
+from prefixaudit.prompts.encoder import TextEncoder
+from tests.prompts.test_encoder import texts, tokenizer_file
+from tests.prompts.tokenizers_of_each_kind import CUT_AT_WORDS, configuration
+
+
+@cache
+def encoder_of(kind: str) -> TextEncoder:
+    return TextEncoder(tokenizer_file(kind), check_share=0)
+
+
+@cache
+def pairs_of(kind: str) -> list[Pair]:
+    return sorted(encoder_of(kind).boundaries.pairs)
+
+
+@pytest.mark.parametrize("kind", CUT_AT_WORDS)
+@settings(max_examples=250, deadline=None)
+@given(before=texts, after=texts, data=st.data())
+def test_sides_of_a_certain_pair_are_encoded_as_together(
+    kind: str, before: str, after: str, data: st.DataObject
+) -> None:
+    encoder = encoder_of(kind)
+    left, right = data.draw(st.sampled_from(pairs_of(kind)))
+    drops_space = encoder.boundaries.drops_space
+    # Where the space is dropped, an added token must not stand right behind it.
+    first, second = "w " + before + left, "x" + after if drops_space else right + after
+
+    whole = encoder.plain(first + (right if drops_space else "") + second).tolist()
+
+    assert whole == encoder.plain(first).tolist() + encoder.plain(second).tolist()
+
+
+@pytest.mark.parametrize("kind", CUT_AT_WORDS)
+def test_every_kind_of_pair_is_among_the_samples(kind: str) -> None:
+    boundaries = encoder_of(kind).boundaries
+
+    assert 0 < len(boundaries.samples) < 1000
+    assert set(boundaries.samples) <= boundaries.pairs
+    assert {right for _, right in boundaries.samples} >= {" "}
+
+
+def test_contractions_are_not_cut() -> None:
+    assert {("n", "'"), ("n", "."), (",", " "), ("x", "1"), ("1", "x")} <= set(pairs_of("llama3"))
+    assert ("'", "s") not in pairs_of("llama3")
+    assert ("'", "s") not in pairs_of("byte-level")
+    assert ("'", "z") in pairs_of("byte-level")
+    assert ("n", "'") not in pairs_of("o200k")  # a contraction belongs to its word
+    assert ("n", "T") in pairs_of("o200k")
+
+
+def test_neighbours_in_an_added_token_are_not_cut() -> None:
+    contents = [
+        token["content"] for token in configuration(tokenizer_file("llama3"))["added_tokens"]
+    ]
+
+    assert "<|end|>" in contents
+    assert ("d", "|") not in pairs_of("llama3")
+    assert ("d", "!") in pairs_of("llama3")
+
+
+def test_nothing_is_cut_before_what_may_compose_with_the_next_character() -> None:
+    rights = {right for _, right in pairs_of("lowercase-nfkc")}
+
+    assert "1" in rights
+    assert not any(right.isalpha() for right in rights)
+
+
+def test_ascii_characters_that_compose_are_letters_and_three_signs() -> None:
+    """All of Unicode: what `certain_pairs` relies on where a normalizer composes."""
+    composed: dict[str, set[str]] = {}
+    for code in range(sys.maxunicode + 1):
+        decomposed = unicodedata.normalize("NFD", chr(code))
+        if decomposed[0].isascii() and unicodedata.normalize("NFC", decomposed) == chr(code):
+            composed.setdefault(decomposed[0], set()).add(chr(code))
+    signs = {first: sorted(found - {first}) for first, found in composed.items()}
+
+    assert {first: found for first, found in signs.items() if found and not first.isalpha()} == {
+        "<": ["\u226e"],
+        "=": ["\u2260"],
+        ">": ["\u226f"],
+    }
+
+
+def test_entries_of_the_vocabulary_that_are_never_merged_to_allow_no_cut() -> None:
+    """With ignore_merges a part that is an entry becomes that entry, whatever the merges say."""
+    from prefixaudit.prompts.boundaries import find_boundaries
+
+    value = configuration(tokenizer_file("byte-level-no-pattern"))
+    assert find_boundaries(value).pairs
+
+    value["model"]["ignore_merges"] = True
+
+    assert not find_boundaries(value).pairs
