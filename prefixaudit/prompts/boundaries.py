@@ -34,6 +34,8 @@ class Boundaries:
     samples           some of them of every kind: where these hold, the others do
     drops_space       the normalizer puts a space before every part, so a part that was cut off
                       before a space is encoded without it (Llama 2 and its like)
+    never_behind      characters that mustn't follow a dropped space: an added token that they may
+                      begin isn't a word, and the space before it is one of its own
     notes             why something isn't used, for a person
     """
 
@@ -44,6 +46,7 @@ class Boundaries:
     notes: tuple[str, ...]
     samples: tuple[Pair, ...] = ()
     drops_space: bool = False
+    never_behind: frozenset[str] = frozenset()
 
 
 NOWHERE = Boundaries(
@@ -103,6 +106,7 @@ def find_boundaries(tokenizer: Mapping[str, Any]) -> Boundaries:
         samples=certain.samples,
         notes=tuple(notes),
         drops_space=space_first,
+        never_behind=frozenset(content[0] for content in as_written.keys() - cut_at),
     )
 
 

@@ -37,7 +37,10 @@ class Cutter:
         line_ends = "".join(sorted(left for left, right in boundaries.pairs if right == "\n"))
         spaces = "".join(sorted(left for left, right in boundaries.pairs if right == " "))
         self._line_end = _boundary_pattern({"\n": line_ends})
-        self._word_end = _boundary_pattern({"\n": line_ends, " ": spaces})
+        self._word_end = _boundary_pattern(
+            {"\n": line_ends, " ": spaces},
+            never_behind=boundaries.never_behind if boundaries.drops_space else frozenset(),
+        )
 
     def parts(self, text: str) -> Iterator[str | bytes]:
         """Yield the text's parts in order: text, or the bytes of an added token's id."""
@@ -92,8 +95,11 @@ class Cutter:
         yield text[start:end]
 
 
-def _boundary_pattern(lefts: Mapping[str, str]) -> re.Pattern[str] | None:
-    """Match the right character of a boundary, wherever one of its left characters precedes."""
+def _boundary_pattern(
+    lefts: Mapping[str, str], *, never_behind: frozenset[str] = frozenset()
+) -> re.Pattern[str] | None:
+    """Match the right character of a boundary, wherever one of its left characters precedes
+    and none of `never_behind` follows."""
     sides = {right: left for right, left in lefts.items() if left}
     if not sides:
         return None
@@ -102,7 +108,8 @@ def _boundary_pattern(lefts: Mapping[str, str]) -> re.Pattern[str] | None:
         f"[{''.join(map(re.escape, left))}]{re.escape(right)}" for right, left in sides.items()
     )
     start = rights if len(sides) == 1 else f"[{rights}]"
-    return re.compile(f"{start}(?<={pairs})")
+    unless = f"(?![{''.join(map(re.escape, sorted(never_behind)))}])" if never_behind else ""
+    return re.compile(f"{start}(?<={pairs}){unless}")
 
 
 def _finder(words: Iterable[str]) -> re.Pattern[str]:

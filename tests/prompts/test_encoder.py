@@ -239,3 +239,13 @@ def test_token_position_is_found_in_the_text() -> None:
     assert places[0] == 0
     assert places[1] == len("<|user|>")
     assert places == sorted(places)
+
+
+@pytest.mark.usefixtures("short_parts")
+def test_a_space_is_not_dropped_before_an_added_token() -> None:
+    """The token would take the place of the word that the space was put in front of."""
+    encoder = TextEncoder(tokenizer_file("prepend-rstrip"), check_share=0)
+    text = "the tug <mask> the tug <mask> " * 8
+
+    assert encoder.boundaries.drops_space
+    assert encoder.encode(text).tolist() == encoder.plain(text).tolist()

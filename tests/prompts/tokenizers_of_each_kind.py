@@ -44,12 +44,14 @@ CUT_AT_WORDS = (
     "byte-level-no-pattern",
     "lowercase-nfkc",
     "prepend",
+    "prepend-rstrip",
     "metaspace-unsplit",
 )
 WORD_BY_WORD = (
     "whole-text-bpe",
     "byte-level-no-pattern",
     "prepend",
+    "prepend-rstrip",
     "metaspace-unsplit",
 )
 CUT_AT_TOKENS = ("unicode-scripts", "lookbehind", "strip")
@@ -64,7 +66,7 @@ def train(kind: str, folder: Path) -> Path:
     # Trained word by word, then used on whole texts: no entry holds a space behind a letter.
     if kind == "metaspace-unsplit":
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    elif kind in ("whole-text-bpe", "prepend"):
+    elif kind in ("whole-text-bpe", "prepend", "prepend-rstrip"):
         tokenizer.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
     elif kind == "byte-level-no-pattern":
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -79,6 +81,8 @@ def train(kind: str, folder: Path) -> Path:
         tokenizer.add_tokens([AddedToken("tug", single_word=True, normalized=False)])
     if kind == "llama3":
         tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True, rstrip=True)])
+    if kind == "prepend-rstrip":
+        tokenizer.add_special_tokens([AddedToken("<mask>", rstrip=True)])
     tokenizer.post_processor = TemplateProcessing(
         single="<s> $A </s>",
         special_tokens=[(t, tokenizer.token_to_id(t)) for t in ("<s>", "</s>")],
@@ -170,7 +174,7 @@ def _untrained(kind: str) -> Tokenizer:
             tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
                 [pre_tokenizers.Split(Regex(LLAMA3), "isolated"), byte_level]
             )
-        case "prepend":
+        case "prepend" | "prepend-rstrip":
             tokenizer.normalizer = normalizers.Sequence(
                 [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
             )
