@@ -10,6 +10,8 @@ import orjson
 from prefixaudit.core.gate import GateReport
 from prefixaudit.core.report import RenderOptions
 from prefixaudit.errors import UsageError
+from prefixaudit.json_text import json_text
+from prefixaudit.printable import printable
 from prefixaudit.render import gate_renderer
 
 Render: TypeAlias = Callable[[GateReport, RenderOptions], str]
@@ -41,24 +43,7 @@ def renderer_for(name: str) -> Choose:
         if name == "text":
             return text
         if name == "json":
-            return lambda gate, how: _json(values())
+            return lambda gate, how: json_text(values(), escape=printable)
         return shared
 
     return choose
-
-
-def _json(values: Mapping[str, Any]) -> str:
-    return orjson.dumps(_encodable(values), option=orjson.OPT_INDENT_2).decode("utf-8")
-
-
-def _encodable(value: Any) -> Any:
-    """Escape controls and lone surrogates in texts from outside (file names)."""
-    from prefixaudit.printable import printable
-
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, Mapping):
-        return {key: _encodable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_encodable(item) for item in value]
-    return value

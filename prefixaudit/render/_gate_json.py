@@ -5,19 +5,18 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Final
 
-import orjson
-
 from prefixaudit.core.gate import GateFinding, GateReport
 from prefixaudit.core.report import RenderOptions
-from prefixaudit.render._gate import place_of, plain
+from prefixaudit.json_text import json_text
+from prefixaudit.printable import printable_lines
+from prefixaudit.render._gate import place_of
 
 SCHEMA_VERSION: Final = 1
 
 
 def render_gate(gate: GateReport, options: RenderOptions) -> str:
     """Return the gate as indented JSON."""
-    values = _encodable(as_values(gate))
-    return orjson.dumps(values, option=orjson.OPT_INDENT_2).decode("utf-8")
+    return json_text(as_values(gate), escape=printable_lines)
 
 
 def as_values(gate: GateReport) -> dict[str, Any]:
@@ -70,14 +69,3 @@ def _finding(item: GateFinding, gate: GateReport) -> dict[str, Any]:
         "evidence": [asdict(pair) for pair in observation.evidence],
         "remediation": finding.remediation,
     }
-
-
-def _encodable(value: Any) -> Any:
-    """Escape controls and lone surrogates in texts from outside; line feeds stay."""
-    if isinstance(value, str):
-        return "\n".join(plain(line) for line in value.split("\n"))
-    if isinstance(value, dict):
-        return {_encodable(key): _encodable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_encodable(item) for item in value]
-    return value

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from prefixaudit.core.report import Report, RequestRows, TierRows
+from prefixaudit.json_text import encodable
 
 _CHUNK_ROWS = 4096
 
@@ -35,7 +36,7 @@ def per_request_lines(report: Report) -> Iterator[bytes]:
 
 def _tier_row(tier: TierRows, position: int) -> dict[str, Any]:
     return {
-        "tier": _encodable(tier.name),
+        "tier": encodable(tier.name),
         "num_cached_tokens": int(tier.num_cached_tokens[position]),
         "num_safe_cached_tokens": int(tier.num_safe_cached_tokens[position]),
         "num_unsafe_tokens": int(tier.num_unsafe_tokens[position]),
@@ -43,7 +44,7 @@ def _tier_row(tier: TierRows, position: int) -> dict[str, Any]:
 
 
 def _source(rows: RequestRows, index: int) -> str:
-    return _encodable(f"{rows.paths[rows.path[index]]}:{rows.line[index]}")
+    return encodable(f"{rows.paths[rows.path[index]]}:{rows.line[index]}")
 
 
 def _request_row(rows: RequestRows, index: int, position: int) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def _request_row(rows: RequestRows, index: int, position: int) -> dict[str, Any]
     flops, saved = rows.prefill_flops, rows.prefill_flops_saved
     return {
         "index": index,
-        "request_id": _encodable(rows.request_ids[position]),
+        "request_id": encodable(rows.request_ids[position]),
         "source": _source(rows, index),
         "arrival_s": None if isnan(arrival_s) else arrival_s,
         "num_prompt_tokens": int(rows.num_prompt_tokens[position]),
@@ -64,7 +65,7 @@ def _request_row(rows: RequestRows, index: int, position: int) -> dict[str, Any]
             {
                 "request_id": None
                 if lookups.donors[place] < 0
-                else _encodable(rows.request_ids[lookups.donors[place]]),
+                else encodable(rows.request_ids[lookups.donors[place]]),
                 "num_tokens": int(lookups.donor_num_tokens[place]),
             }
             for place in donors
@@ -80,7 +81,7 @@ def _skipped_row(rows: RequestRows, index: int, error: str) -> dict[str, Any]:
     request_id = rows.row_request_ids.get(index)
     return {
         "index": index,
-        "request_id": None if request_id is None else _encodable(request_id),
+        "request_id": None if request_id is None else encodable(request_id),
         "source": _source(rows, index),
         "arrival_s": None,
         "num_prompt_tokens": None,
@@ -90,10 +91,5 @@ def _skipped_row(rows: RequestRows, index: int, error: str) -> dict[str, Any]:
         "prefill_flops": None,
         "prefill_flops_saved": None,
         "tiers": [],
-        "error": _encodable(error),
+        "error": encodable(error),
     }
-
-
-def _encodable(text: str) -> str:
-    """Escape lone surrogates (undecodable bytes of a file name), which JSON can't hold."""
-    return text.encode("utf-8", errors="backslashreplace").decode("utf-8")

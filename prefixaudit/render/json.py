@@ -6,16 +6,17 @@ Within a `schema_version` keys are added, not changed. What isn't known is null.
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
-
-import orjson
+from typing import TYPE_CHECKING, Any
 
 from prefixaudit.core.finding import Finding
 from prefixaudit.core.report import AuditReport, Hits, Renderer, RenderOptions, Report
-from prefixaudit.render._gate_json import render_gate
+from prefixaudit.json_text import json_text
 from prefixaudit.render._reported import reported_values
 from prefixaudit.render._time import fork_values, time_values
 from prefixaudit.render._why import why_values
+
+if TYPE_CHECKING:
+    from prefixaudit.core.gate import GateReport
 
 SCHEMA_VERSION = 1
 
@@ -154,21 +155,16 @@ def _by_kind(report: Report) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _encodable(value: Any) -> Any:
-    """Escape lone surrogates in texts from outside (file names), which JSON can't hold."""
-    if isinstance(value, str):
-        return value.encode("utf-8", errors="backslashreplace").decode("utf-8")
-    if isinstance(value, dict):
-        return {_encodable(key): _encodable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_encodable(item) for item in value]
-    return value
-
-
 def render(report: Report, options: RenderOptions) -> str:
     """Return the report as indented JSON."""
-    values = _encodable(as_values(report))
-    return orjson.dumps(values, option=orjson.OPT_INDENT_2).decode("utf-8")
+    return json_text(as_values(report))
+
+
+def render_gate(gate: GateReport, options: RenderOptions) -> str:
+    """Return the gate as indented JSON."""
+    from prefixaudit.render import _gate_json
+
+    return _gate_json.render_gate(gate, options)
 
 
 RENDERER = Renderer(

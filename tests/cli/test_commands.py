@@ -114,6 +114,9 @@ def test_json_of_a_log_whose_name_is_not_utf_8(cli: Runner, tmp_path: Path, comm
     assert ran.code in (0, 1), ran.err
     assert ran.json["schema_version"] == 1
 
+    inspected = cli("inspect", log, "-f", "json")
+    assert inspected.code == 0, inspected.err
+
 
 @pytest.mark.parametrize("command", ["analyze", "why", "plan", "export"])
 def test_commands_that_read_a_log_take_the_same_limits(

@@ -41,12 +41,11 @@ def inspect(
       prefixaudit inspect logs/ --jobs 8
       prefixaudit inspect trace.jsonl --format json
     """
-    import orjson
-
     from prefixaudit.analysis import AnalysisOptions
     from prefixaudit.analysis.inspecting import inspect_logs
     from prefixaudit.cli import streams
     from prefixaudit.cli.inspecting import as_values, lines
+    from prefixaudit.json_text import json_text
 
     streams.check_outputs(output)
     how = AnalysisOptions(
@@ -59,10 +58,7 @@ def inspect(
         max_decompressed_bytes=options.in_bytes(max_decompressed_gib, 2**30),
     )
     found = inspect_logs(paths, how.read_options(), jobs=jobs)
-    if output_format == "json":
-        text = orjson.dumps(as_values(found), option=orjson.OPT_INDENT_2).decode()
-    else:
-        text = "\n".join(lines(found))
+    text = json_text(as_values(found)) if output_format == "json" else "\n".join(lines(found))
     streams.write_result(text, output)
     return 0
 
