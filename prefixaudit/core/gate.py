@@ -63,7 +63,7 @@ class GateReport:
     `rules` are those that ran. `figures` are the log's (see gate/figures.py), empty without one;
     `has_baseline`: findings were compared with one. `changes` is None where no old deployment was
     given. `not_understood` is what deployment files hold that stayed unknown; `incomplete` says why
-    there is no answer.
+    there is no answer. `title` says what was looked at.
     """
 
     version: str
@@ -80,6 +80,7 @@ class GateReport:
     notes: tuple[str, ...] = ()
     report: Report | None = None
     incomplete: str | None = None
+    title: str = "Prefix cache gate"
 
     @property
     def failing(self) -> tuple[GateFinding, ...]:
@@ -127,6 +128,7 @@ def as_gate(report: Report, rules: Sequence[Rule] = ()) -> GateReport:
         ),
         report=report,
         incomplete=report.incomplete,
+        title="Prefix cache audit",
     )
 
 

@@ -39,7 +39,7 @@ def render(report: Report, options: RenderOptions) -> str:
 
 def _lines(gate: GateReport) -> Iterator[str]:
     shown = sorted_out(gate)
-    yield f"## Prefix cache gate: {_escaped(gate.verdict)}"
+    yield f"## {gate.title}: {_escaped(gate.verdict)}"
     yield ""
     read = ", ".join(_code(path) for path in (*gate.deployment_paths, *gate.log_paths))
     yield f"{len(gate.rules)} rules on {read}. prefixaudit {_escaped(gate.version)}."

@@ -140,6 +140,7 @@ def as_gate(report: TemplateReport, fail_on: Severity | None) -> GateReport:
         ),
         notes=report.notes,
         incomplete=report.incomplete,
+        title="Chat template check",
     )
 
 

@@ -120,6 +120,7 @@ def diff_as_gate(diff: TemplateDiff, fail_on: Severity | None) -> GateReport:
         ),
         notes=diff.notes,
         incomplete=diff.incomplete,
+        title="Chat template change",
     )
 
 

@@ -156,7 +156,9 @@ def test_annotations_and_markdown_name_the_rule(cli: Runner) -> None:
         ",line=7,title=template-needs-forbidden (medium)::"
         in cli("template", "check", path, "-f", "github").out
     )
-    assert "`template-needs-forbidden`" in cli("template", "check", path, "-f", "markdown").out
+    markdown = cli("template", "check", path, "-f", "markdown").out
+    assert markdown.startswith("## Chat template check: ")
+    assert "`template-needs-forbidden`" in markdown
 
 
 def test_unknown_format_and_server_are_usage_errors(cli: Runner) -> None:
