@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from prefixaudit.analysis.sizing import block_size_of
-from prefixaudit.core.times import ForkFacts, ForkRow, TimeFacts
 from prefixaudit.core.trace import Int64Array
 from prefixaudit.deployment import Deployment
 from prefixaudit.deployment.blocks import kv_type
+
+if TYPE_CHECKING:  # most logs have neither times nor samples
+    from prefixaudit.core.times import ForkFacts, TimeFacts
 
 
 def time_facts(
@@ -25,6 +28,7 @@ def time_facts(
     hardware, model = deployment.hardware, deployment.model
     if hardware is None or hardware.gpu is None or model is None:
         return None
+    from prefixaudit.core.times import TimeFacts
     from prefixaudit.cost.log_times import log_times
     from prefixaudit.cost.time import TimeModel, default_compute_type
 
@@ -63,6 +67,7 @@ def fork_facts(
     """
     if not forks:
         return None
+    from prefixaudit.core.times import ForkFacts, ForkRow
     from prefixaudit.pool.forks import fork_blocks
 
     rows: dict[int, list[int]] = {}

@@ -30,16 +30,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from prefixaudit.core.audit import AuditSubject, ServerFacts, Setting, TierFacts
 from prefixaudit.core.engine import TierKind
 from prefixaudit.core.identity import IDENTITY_FIELDS
-from prefixaudit.core.model import Attention, LatentAttention, ModelSpec
 from prefixaudit.core.unknown import UNKNOWN, Known, Unknown
-from prefixaudit.cost.position import LengthDependence, length_dependence
 from prefixaudit.errors import ConfigurationError
-from prefixaudit.families import describe
+
+if TYPE_CHECKING:  # most logs come without a model
+    from prefixaudit.core.model import ModelSpec
+    from prefixaudit.cost.position import LengthDependence
 
 Fact: TypeAlias = Known[Setting]
 _MEDIA_KEYS: Final = (
@@ -189,6 +190,8 @@ def _has_tenants(server: ServerFacts, subject: AuditSubject) -> Fact:
 def _spec(server: ServerFacts) -> ModelSpec | Unknown:
     if server.model_config is None:
         return UNKNOWN
+    from prefixaudit.families import describe
+
     try:
         return describe(server.model_config)
     except ConfigurationError:
@@ -200,6 +203,8 @@ def _is_recurrent(server: ServerFacts, subject: AuditSubject) -> Fact:
     spec = _spec(server)
     if given is not UNKNOWN or spec is UNKNOWN:
         return given
+    from prefixaudit.core.model import Attention, LatentAttention
+
     return any(
         not isinstance(mixer, Attention | LatentAttention)
         for layer in spec.layers
@@ -212,6 +217,8 @@ def _length(server: ServerFacts) -> LengthDependence | Unknown:
     name, version = engine_of(server)
     if spec is UNKNOWN or name is None:
         return UNKNOWN
+    from prefixaudit.cost.position import length_dependence
+
     return length_dependence(spec, engine=name, version=version, max_model_len=server.max_model_len)
 
 
@@ -247,6 +254,9 @@ def _length_rule(server: ServerFacts, subject: AuditSubject) -> Fact:
     name, version = engine_of(server)
     if name is None or version is None:
         return UNKNOWN
+    from prefixaudit.cost.position import length_dependence
+    from prefixaudit.families import describe
+
     # The model isn't known: does this release depend on more than it for any model?
     longrope = length_dependence(describe(_LONGROPE), engine=name, version=version)
     return longrope.rule if longrope.is_safe else UNKNOWN

@@ -18,12 +18,12 @@ from prefixaudit.core.log_fact import LogFact
 from prefixaudit.core.pool import Lookups, WarmStart
 from prefixaudit.core.reported import ReportedFacts
 from prefixaudit.core.request import Skipped
-from prefixaudit.core.times import ForkFacts, TimeFacts
 from prefixaudit.core.trace import Float64Array, Int64Array
 from prefixaudit.core.why import WhyFacts
 
 if TYPE_CHECKING:
     from prefixaudit.core.gate import GateReport
+    from prefixaudit.core.times import ForkFacts, TimeFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,19 +77,13 @@ from prefixaudit.core.finding import Location
 from prefixaudit.deployment.adapters import adapters_of, read_adapters
 from prefixaudit.deployment.events import read_events
 from prefixaudit.deployment.hardware import HardwareFacts, read_hardware
-from prefixaudit.deployment.model_folder import (
-    model_identity,
-    read_model_config,
-)
 from prefixaudit.deployment.model_table import (
     read_identity,
     read_model,
     read_model_config_table,
 )
-from prefixaudit.deployment.overriding import overridden
 from prefixaudit.deployment.policy import read_policy
 from prefixaudit.deployment.public import read_public_prefixes
-from prefixaudit.deployment.server_identity import laid_over
 from prefixaudit.deployment.servers import (
     Defaults,
     Server,
@@ -102,14 +96,12 @@ from prefixaudit.deployment.servers import (
 from prefixaudit.deployment.settings import read_settings
 from prefixaudit.deployment.tenant import TenantRule, source_problem
 from prefixaudit.deployment.tiers import read_tiers
-from prefixaudit.deployment.value import Deployment, Overrides, Rendering
+from prefixaudit.deployment.value import Deployment, Rendering
 from prefixaudit.errors import ConfigurationError, UsageError
 from prefixaudit.tables import Table, TomlDocument
 
 if TYPE_CHECKING:
     from prefixaudit.core.engine import EngineProfile
-
-DEPLOYMENT_FILE: Final = "prefixaudit.toml"
 
 _SERVER_RULES: Final[Mapping[str, tuple[str, ...] | None]] = {
     "null_content": ("keep", "drop", "empty"),
@@ -119,76 +111,14 @@ _SERVER_RULES: Final[Mapping[str, tuple[str, ...] | None]] = {
 }
 
 
-def find_deployment(log_paths: Sequence[str]) -> Path | None:
-    """Return the prefixaudit.toml beside the first log (in a folder's case: inside), if any."""
-    for name in log_paths[:1]:
-        if name == "-":
-            return None
-        path = Path(name)
-        folder = path if path.is_dir() else path.parent
-        candidate = folder / DEPLOYMENT_FILE
-        if candidate.is_file():
-            return candidate
-    return None
-
-
-def load_deployment(path: Path | None, overrides: Overrides | None = None) -> Deployment:
-    """Return the deployment of a file (None: nothing but the overrides).
-
-    Raises ConfigurationError with all problems of the file, UsageError for wrong options.
-    """
-    deployment = Deployment() if path is None else _read_file(path)
-    return completed(deployment, overrides)
-
-
-def completed(deployment: Deployment, overrides: Overrides | None = None) -> Deployment:
-    """Return a deployment as it was read with options over it, and what its model folder says.
-
-    Raises UsageError for wrong options.
-    """
-    if overrides is not None:
-        deployment = overridden(deployment, overrides)
-    return deployment if deployment.model_dir is None else _with_model(deployment)
-
-
-def _with_model(deployment: Deployment) -> Deployment:
-    """Add what the model folder says. A model that can't be described costs the FLOPs only.
-
-    Raises UsageError for a number of GPUs that can't share the model.
-    """
-    from prefixaudit.families import describe, describe_cache
-
-    assert deployment.model_dir is not None
-    config = read_model_config(deployment.model_dir)
-    if config is not None:
-        config = laid_over(config, deployment.config)
-    if config is None:
-        return replace(deployment, model_problem=f"{deployment.model_dir} has no config.json")
-    try:
-        model = describe(config)
-    except ConfigurationError as error:
-        problem = f"{deployment.model_dir}: {error}"
-        try:
-            cache = describe_cache(config)
-        except ConfigurationError:
-            return replace(deployment, model_problem=problem)
-        return replace(deployment, model_problem=problem, explicit_cache=cache)
-    if deployment.hardware is not None and deployment.hardware.tensor_parallel is not None:
-        from prefixaudit.cost.estimate import check_ranks
-
-        check_ranks(model.cache, deployment.hardware.tensor_parallel)
-    return replace(
-        deployment, model=model, identity=deployment.identity.filled(model_identity(model))
-    )
-
-
 def _profile(name: str) -> EngineProfile:
     from prefixaudit.engines import load_profile
 
     return load_profile(name)
 
 
-def _read_file(path: Path) -> Deployment:
+def read_file(path: Path) -> Deployment:
+    """Return the deployment of a file. Raises ConfigurationError with all its problems."""
     return read_document(TomlDocument.read(path), path)
 
 

@@ -17,13 +17,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from prefixaudit.cost.engine_log import EngineLog, read_engine_log
-from prefixaudit.cost.hardware import Gpu, find_gpu
-from prefixaudit.cost.time import MeasuredPrefill
 from prefixaudit.errors import ConfigurationError, UsageError
-from prefixaudit.tables import Table
+
+if TYPE_CHECKING:  # most logs come without a GPU
+    from prefixaudit.cost.engine_log import EngineLog
+    from prefixaudit.cost.hardware import Gpu
+    from prefixaudit.cost.time import MeasuredPrefill
+    from prefixaudit.tables import Table
 
 NEEDS_GPU = ("usd_per_gpu_hour", "measured", "efficiency")
 
@@ -58,6 +60,8 @@ class HardwareFacts:
 
 def read_hardware(table: Table, folder: Path) -> HardwareFacts:
     """Read the table; problems are noted in its document."""
+    from prefixaudit.cost.hardware import find_gpu
+
     gpu = None
     name = table.text("gpu", default=None)
     if name is not None:
@@ -95,6 +99,8 @@ def _parsed(table: Table, key: str, parse: Any) -> Any:
 
 def measured_prefill(text: str) -> MeasuredPrefill:
     """Return a prefill throughput as TOKENS_PER_S@LENGTH. Raises UsageError for anything else."""
+    from prefixaudit.cost.time import MeasuredPrefill
+
     match = re.fullmatch(r"\s*([0-9]{0,12}\.?[0-9]{1,12})\s*@\s*([0-9]{1,9})\s*", text)
     if match and float(match.group(1)) > 0 and int(match.group(2)) > 0:
         return MeasuredPrefill(tokens_per_s=float(match.group(1)), num_tokens=int(match.group(2)))
@@ -112,6 +118,8 @@ def efficiency_range(text: str) -> tuple[float, float]:
 
 def engine_log_of(path: Path) -> EngineLog:
     """Return what a start-up log says of the pool. Raises ConfigurationError if nothing."""
+    from prefixaudit.cost.engine_log import read_engine_log
+
     try:
         with path.open(encoding="utf-8", errors="replace") as stream:
             log = read_engine_log(stream)

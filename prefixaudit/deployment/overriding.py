@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from prefixaudit.cost.hardware import find_gpu
 from prefixaudit.deployment.hardware import NEEDS_GPU, HardwareFacts
-from prefixaudit.deployment.model_folder import model_folder_problem
 from prefixaudit.deployment.value import Capacity, Deployment, Overrides
 from prefixaudit.errors import UsageError
+
+if TYPE_CHECKING:
+    from prefixaudit.cost.hardware import Gpu
 
 
 def overridden(deployment: Deployment, overrides: Overrides) -> Deployment:
     """Return the deployment with the options over it. Raises UsageError for wrong ones."""
     changes: dict[str, Any] = {}
     if overrides.model_dir is not None:
+        from prefixaudit.deployment.model_folder import model_folder_problem
+
         problem = model_folder_problem(overrides.model_dir)
         if problem:
             raise UsageError(problem)
@@ -47,7 +50,7 @@ def _hardware(deployment: Deployment, overrides: Overrides) -> dict[str, Any]:
     before = deployment.hardware or HardwareFacts()
     log = before.engine_log if overrides.engine_log is None else overrides.engine_log
     hardware = before.overridden(
-        gpu=None if overrides.gpu is None else find_gpu(overrides.gpu),
+        gpu=_gpu(overrides),
         tensor_parallel=overrides.tensor_parallel,
         memory_share=overrides.memory_share,
         usd_per_gpu_hour=overrides.usd_per_gpu_hour,
@@ -70,6 +73,14 @@ def _hardware(deployment: Deployment, overrides: Overrides) -> dict[str, Any]:
     if hardware != HardwareFacts():
         changes["hardware"] = hardware
     return changes
+
+
+def _gpu(overrides: Overrides) -> Gpu | None:
+    if overrides.gpu is None:
+        return None
+    from prefixaudit.cost.hardware import find_gpu
+
+    return find_gpu(overrides.gpu)
 
 
 def _of_all_servers(deployment: Deployment, overrides: Overrides) -> dict[str, Any]:

@@ -28,10 +28,12 @@ import fnmatch
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from datetime import date, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from prefixaudit.core.finding import Finding, Severity
-from prefixaudit.tables import Table
+
+if TYPE_CHECKING:
+    from prefixaudit.tables import Table
 
 SEVERITY_NAMES: Final = tuple(severity.label for severity in Severity)
 NEVER: Final = "never"

@@ -7,12 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from prefixaudit.deployment.file import (
-    DEPLOYMENT_FILE,
-    completed,
-    load_deployment,
-    read_document,
-)
+from prefixaudit.deployment.file import read_document
+from prefixaudit.deployment.loading import DEPLOYMENT_FILE, completed, load_deployment
 from prefixaudit.deployment.sources._assembly import Assembled, assemble
 from prefixaudit.deployment.sources._sketch import SourceFile
 from prefixaudit.deployment.sources._toml import toml_text

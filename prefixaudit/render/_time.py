@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prefixaudit.core.report import Report
-from prefixaudit.core.times import ForkFacts, TimeFacts, TimePercentiles
 from prefixaudit.printable import printable
 from prefixaudit.render._style import Style
 from prefixaudit.render._units import gib, plural
+
+if TYPE_CHECKING:
+    from prefixaudit.core.times import ForkFacts, TimeFacts, TimePercentiles
 
 
 def time_lines(report: Report, style: Style) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from prefixaudit.core.report import Renderer, RenderOptions, Report
 from prefixaudit.printable import printable
@@ -14,7 +15,6 @@ from prefixaudit.render._audit import (
 )
 from prefixaudit.render._coverage import skipped_lines, unknown_lines
 from prefixaudit.render._curve import curve_lines
-from prefixaudit.render._gate_text import render_gate
 from prefixaudit.render._header import header_lines
 from prefixaudit.render._reported import reported_lines
 from prefixaudit.render._reuse import hit_length_lines, reuse_lines
@@ -22,10 +22,20 @@ from prefixaudit.render._style import Style
 from prefixaudit.render._time import fork_lines, time_lines
 from prefixaudit.render._why import cause_lines, waterfall_lines
 
+if TYPE_CHECKING:
+    from prefixaudit.core.gate import GateReport
+
 
 def render(report: Report, options: RenderOptions) -> str:
     """Return the report as text of at most `options.width` columns (paths and ids are folded)."""
     return "\n".join(_Text(report, options).lines()) + "\n"
+
+
+def render_gate(gate: GateReport, options: RenderOptions) -> str:
+    """Return the gate as text of at most `options.width` columns."""
+    from prefixaudit.render import _gate_text
+
+    return _gate_text.render_gate(gate, options)
 
 
 class _Text:

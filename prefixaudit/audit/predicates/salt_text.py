@@ -8,9 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
-
 from prefixaudit.audit.predicates._rows import MAX_EVIDENCE, indices, pair, plural
 from prefixaudit.audit.predicates._salts import first_replay, salts_of
 from prefixaudit.core.audit import AuditSubject
@@ -68,6 +65,9 @@ def _applies(subject: AuditSubject, params: Mapping[str, Any]) -> bool:
 def _in_range(engine: EngineProfile, versions: str | None) -> bool:
     if versions is None:
         return True
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import InvalidVersion, Version
+
     try:
         return Version(engine.facts_version or "") in SpecifierSet(versions, prereleases=True)
     except InvalidVersion:

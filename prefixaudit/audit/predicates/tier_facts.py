@@ -17,7 +17,6 @@ from prefixaudit.core.engine import MEDIA, Tier, TierKind
 from prefixaudit.core.finding import Observation
 from prefixaudit.core.identity import IDENTITY_FIELDS
 from prefixaudit.core.rule import Parameter, PredicateSpec
-from prefixaudit.engines import load_profile
 
 _KINDS: Final = get_args(TierKind)
 _FIELDS: Final = (*IDENTITY_FIELDS, MEDIA)
@@ -48,6 +47,8 @@ def _about_oldest(tier: TierFacts, params: Mapping[str, Any]) -> tuple[str, ...]
     oldest = tier.profile.oldest_version
     if oldest is None:
         return None
+    from prefixaudit.engines import load_profile
+
     facts = load_profile(f"{tier.profile.name}@{oldest}").tier(tier.tier.name)
     return None if facts is None else _about(facts, params)
 
