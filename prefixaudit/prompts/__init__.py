@@ -5,6 +5,7 @@ several processes, in order. Only this package imports transformers, tokenizers 
 only inside the functions that need them.
 
 replayer         from requests to prompts; parallel: in several processes; statistics: what was done
+rendering        from prompts to the text that is tokenized; options: how it is all done
 model_folder     finds tokenizer, chat templates and special tokens
 server_rules     what a server does to messages before the template sees them
 templates        renders; template_syntax: what a template's syntax tree shows
@@ -14,8 +15,10 @@ encoder          text to ids, the same text only once; segment_cache: what it ke
 boundaries       where a text may be cut; patterns: what a pre-tokenizer joins; cutting: cuts
 """
 
+from prefixaudit.prompts.options import ReplayOptions
 from prefixaudit.prompts.parallel import ReplayRun, replay_many
-from prefixaudit.prompts.replayer import Rendered, Replayer, ReplayOptions
+from prefixaudit.prompts.rendering import Rendered
+from prefixaudit.prompts.replayer import Replayer
 from prefixaudit.prompts.server_rules import AS_SENT, SGLANG, VLLM, ServerRules, rules_of
 from prefixaudit.prompts.statistics import ReplayStatistics
 from prefixaudit.prompts.template_syntax import SyntaxUse, TemplateSyntax

@@ -30,7 +30,8 @@ from prefixaudit.core.request import (
 from prefixaudit.core.unknown import Unknown
 from prefixaudit.errors import IncompleteError
 from prefixaudit.prompts.media import num_characters
-from prefixaudit.prompts.replayer import Replayed, Replayer, ReplayOptions, finished
+from prefixaudit.prompts.options import ReplayOptions
+from prefixaudit.prompts.replayer import Replayed, Replayer, finished
 from prefixaudit.prompts.statistics import ReplayStatistics
 
 _WINDOW_REQUESTS = 256

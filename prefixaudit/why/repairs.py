@@ -269,7 +269,7 @@ class _ToolsFirst:
             printed = json.dumps(tool, ensure_ascii=False)
             definitions = definitions.replace(f"{printed}\n", printed)
             definitions = definitions.replace(printed, f"{printed}\n")
-        begin = self.replayer.files.special_tokens.get("bos_token", "")
+        begin = self.replayer.renderer.files.special_tokens.get("bos_token", "")
         front = begin if begin and bare.startswith(begin) else ""
         moved = front + definitions + bare[len(front) :]
         return as_text(chat, moved), request.arrival_s
