@@ -7,7 +7,8 @@ The file holds 20,000 requests of 16-token blocks as Mooncake JSON lines. Compar
 bare orjson         reads the lines and decodes them, nothing else
 prefixaudit         `analyze --format json`: hits at every capacity, donors, report
 kvcache-simulator   its compiled core, LRU, one capacity          (with --peers)
-libcachesim         LRU, one capacity, its Python binding fed id by id   (with --peers)
+libcachesim         LRU, one capacity, `process_trace` of a reader of this format   (with --peers)
+libcachesim by hand the same without the package's loop: one request object, changed id by id
 libcachesim text    the same through its own C reader, after writing the ids as lines of text
 
 The peers come with `pip install kvcache-simulator==0.1.3 libcachesim==0.3.5`.
@@ -34,7 +35,25 @@ with open(sys.argv[1], "rb") as lines:
     for line in lines:
         orjson.loads(line)
 """
+# The package reads no JSON; a format of one's own is a class with its protocol of readers.
 LIBCACHESIM = """
+import sys, orjson, libcachesim
+class Reader:
+    def __init__(self, path):
+        self.path = path
+    def reset(self):
+        pass
+    def __iter__(self):
+        with open(self.path, "rb") as lines:
+            for line in lines:
+                for hash_id in orjson.loads(line)["hash_ids"]:
+                    request = libcachesim.Request()
+                    request.obj_id = hash_id
+                    request.obj_size = 1
+                    yield request
+libcachesim.LRU(cache_size=int(sys.argv[2])).process_trace(Reader(sys.argv[1]))
+"""
+LIBCACHESIM_BY_HAND = """
 import sys, orjson, libcachesim
 cache = libcachesim.LRU(cache_size=int(sys.argv[2]))
 request = libcachesim.Request()
@@ -89,6 +108,9 @@ def main() -> None:
                     "--no-progress", "--format", "json",
                 ],
                 "libcachesim": [python, "-c", LIBCACHESIM, str(trace), str(CAPACITY_BLOCKS)],
+                "libcachesim by hand": [
+                    python, "-c", LIBCACHESIM_BY_HAND, str(trace), str(CAPACITY_BLOCKS),
+                ],
                 "libcachesim text": [
                     python, "-c", LIBCACHESIM_TEXT, str(trace), str(CAPACITY_BLOCKS),
                 ],

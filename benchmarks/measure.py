@@ -10,6 +10,7 @@ import os
 import platform
 import statistics
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,13 +27,13 @@ class Run:
 
 def run_once(command: Sequence[str]) -> Run:
     """Run a command with its output thrown away. Raises CalledProcessError where it fails."""
-    started_s = os.times().elapsed
+    started_s = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert process.stderr is not None
     message = process.stderr.read()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    wall_s = os.times().elapsed - started_s
+    wall_s = time.perf_counter() - started_s
     if process.returncode != 0:
         raise subprocess.CalledProcessError(process.returncode, command, stderr=message.decode())
     return Run(
