@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from prefixaudit.errors import ConfigurationError
-from prefixaudit.prompts.templates import Refusal
+from prefixaudit.prompts.refusal import Refusal
 
 TOKENIZER = "tokenizer.json"
 _CONFIG = "tokenizer_config.json"

@@ -20,8 +20,9 @@ from prefixaudit.prompts.image_rules import ImageRule, image_rule
 from prefixaudit.prompts.media import Medium, media_of
 from prefixaudit.prompts.model_folder import PromptFiles, read_prompt_files
 from prefixaudit.prompts.options import ReplayOptions
-from prefixaudit.prompts.server_rules import PreparedChat, prepare_chat
-from prefixaudit.prompts.templates import Refusal, TemplateRenderer
+from prefixaudit.prompts.preparing import PreparedChat, prepare_chat
+from prefixaudit.prompts.refusal import Refusal
+from prefixaudit.prompts.templates import TemplateRenderer
 
 # Names that the renderer and the server set themselves; in chat_template_kwargs the first four
 # win, as in vLLM, the second are refused, and the third have no effect.

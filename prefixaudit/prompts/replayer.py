@@ -34,9 +34,9 @@ from prefixaudit.core.request import (
 from prefixaudit.core.unknown import UNKNOWN, Unknown
 from prefixaudit.prompts.media import MARK, placed
 from prefixaudit.prompts.options import ReplayOptions
+from prefixaudit.prompts.refusal import Refusal
 from prefixaudit.prompts.rendering import PromptRenderer, Rendered
 from prefixaudit.prompts.statistics import ReplayStatistics
-from prefixaudit.prompts.templates import Refusal
 
 if TYPE_CHECKING:
     from prefixaudit.prompts.encoder import TextEncoder

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from prefixaudit.prompts.content_format import Guess
-from prefixaudit.prompts.templates import Refusal
+from prefixaudit.prompts.refusal import Refusal
 from prefixaudit.prompts.versions import Version, reached
 
 _EFFORT_WITHOUT_ANY: Final = "medium"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from prefixaudit.errors import IncompleteError
 from prefixaudit.prompts.content_format import NEWEST_VLLM, Guess, guesses_for_parts
 from prefixaudit.prompts.limits import Limits, TooMuch
+from prefixaudit.prompts.refusal import Refusal
 from prefixaudit.prompts.template_syntax import TemplateSyntax, syntax_of
 from prefixaudit.prompts.watchdog import OutOfTime, time_limit
 
@@ -25,18 +26,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
 _MAX_TEMPLATES = 64
-
-
-class Refusal(Exception):  # noqa: N818 - a value as well: what a replay gives instead
-    """A request gives no prompt: `kind` to count by, `reason` for a person, no prompt text."""
-
-    def __init__(self, kind: str, reason: str) -> None:
-        super().__init__(reason)
-        self.kind = kind
-        self.reason = reason
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Refusal, (self.kind, self.reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

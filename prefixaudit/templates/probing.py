@@ -13,7 +13,7 @@ from prefixaudit.core.template import Unit
 from prefixaudit.errors import ConfigurationError
 from prefixaudit.prompts import Refusal, ServerRules, TemplateRenderer
 from prefixaudit.prompts.model_folder import TOKENIZER, PromptFiles, read_prompt_files
-from prefixaudit.prompts.server_rules import prepare
+from prefixaudit.prompts.preparing import prepare
 from prefixaudit.templates.conversations import Chat
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 
 from prefixaudit.core.request import ChatMessages
 from prefixaudit.prompts import Refusal, TemplateRenderer, rules_of
-from prefixaudit.prompts.server_rules import PreparedChat, prepare_chat
+from prefixaudit.prompts.preparing import PreparedChat, prepare_chat
 
 TEXT = "{{ messages[0].content }}"
 PARTS = "{% for message in messages %}{% for p in message.content %}{% endfor %}{% endfor %}"
