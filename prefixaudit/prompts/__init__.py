@@ -13,7 +13,9 @@ templates        renders; template_syntax: what a template's syntax tree shows
 watchdog, limits  bounds on the time and the size of what a template builds
 media            out of the messages and into the ids; image_rules, image_sizes: their tokens
 encoder          text to ids, the same text only once; segment_cache: what it keeps
-boundaries       where a text may be cut; patterns: what a pre-tokenizer joins; cutting: cuts
+words            new text word by word; token_lengths: to tell a text's ids apart by words
+boundaries       where a text may be cut; cutting: cuts; certain_pairs, pre_tokenizers, patterns:
+                 between which characters
 """
 
 from __future__ import annotations

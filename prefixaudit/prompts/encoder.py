@@ -26,9 +26,17 @@ from prefixaudit.errors import ConfigurationError
 from prefixaudit.prompts.boundaries import NOWHERE, Boundaries, find_boundaries
 from prefixaudit.prompts.cutting import Cutter
 from prefixaudit.prompts.segment_cache import SegmentCache
+from prefixaudit.prompts.token_lengths import TokenLengths, has_lengths
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+    from prefixaudit.prompts.words import WordEncoder
+
+# So much new text is encoded before it pays to load the kernels that encode word by word.
+_FEW_CHARACTERS = 1 << 16
+# One in so many bytes of the cache's memory is for words.
+_SHARE_OF_WORDS = 8
 
 # Texts whose neighbours are awkward for some pre-tokenizer: space runs, line ends, contractions,
 # digits, marks, wide and joined characters, half-written added tokens.
@@ -98,7 +106,15 @@ class TextEncoder:
         self._check_share = check_share
         self._seen_characters = 0
         self._checked_characters = 0
-        self._cache = SegmentCache(cache_bytes)
+        self._words: WordEncoder | None = None
+        self._token_lengths = (
+            TokenLengths(configuration, self._tokenizer.id_to_token)
+            if has_lengths(configuration)
+            else None
+        )
+        self._new_characters = 0
+        self._cache_bytes = cache_bytes
+        self._cache = SegmentCache(cache_bytes - cache_bytes // _SHARE_OF_WORDS)
         self._prefix, self._suffix, self._wraps = self._special_tokens_around()
         if not self._wraps:
             self.statistics.note(
@@ -170,6 +186,7 @@ class TextEncoder:
     def forget(self) -> None:
         """Empty the cache, so that the next texts are encoded anew."""
         self._cache.clear()
+        self._words = None
 
     # --- parts
 
@@ -197,14 +214,38 @@ class TextEncoder:
         return found
 
     def _fill(self, found: list[bytes], missing: Mapping[str, list[int]]) -> None:
-        encode = self._tokenizer.encode_batch_fast  # without offsets, which nobody asks for
-        for text, places in missing.items():
-            # One at a time: a batch would spread over all cores, which costs more than it brings.
-            encoding = encode([text], add_special_tokens=False)[0]
-            ids = np.array(encoding.ids, dtype=np.uint32).tobytes()
+        texts = list(missing)
+        for text, ids in zip(texts, self._encoded_anew(texts), strict=True):
             self._cache.put(text, ids)
-            for place in places:
+            for place in missing[text]:
                 found[place] = ids
+
+    def _encoded_anew(self, texts: list[str]) -> list[bytes]:
+        self._new_characters += sum(map(len, texts))
+        if self._new_characters > _FEW_CHARACTERS and self.boundaries.pairs:
+            if self._words is None:
+                # Loads numba, and compiles its kernels where they never were.
+                from prefixaudit.prompts.words import WordEncoder
+
+                self._words = WordEncoder(
+                    self.boundaries,
+                    self._ids_of,
+                    self._token_lengths,
+                    max_bytes=self._cache_bytes // _SHARE_OF_WORDS,
+                )
+            had_joined = self._words.has_joined
+            encoded = self._words.encode(texts)
+            if self._words.has_joined and not had_joined:
+                self._checked_characters = 0  # the first text that was put together is proved
+            return encoded
+        return [np.array(self._ids_of(text), dtype=np.uint32).tobytes() for text in texts]
+
+    def _ids_of(self, text: str) -> list[int]:
+        # Without offsets, which nobody asks for, and one text at a time: a batch would spread over
+        # all cores, which costs more than it brings.
+        encoding = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0]
+        ids: list[int] = encoding.ids
+        return ids
 
     # --- special tokens at both ends
 
@@ -253,6 +294,7 @@ class TextEncoder:
             self._give_up("a cut at an added token failed its proof: texts are encoded whole")
         self._cache.clear()
         self.statistics.num_encoded_tokens = self.statistics.num_reused_tokens = 0
+        self._new_characters = 0
         self.statistics.proof_s += time.perf_counter() - started
 
     def _probe_pairs(self) -> Iterator[tuple[str, str]]:
@@ -300,7 +342,7 @@ class TextEncoder:
 
     def _give_up(self, note: str, *, keep_tokens: bool = False) -> None:
         self.statistics.note(note)
-        self._cache.clear()
+        self.forget()
         self._cutter = Cutter(
             replace(self.boundaries, pairs=frozenset(), samples=()) if keep_tokens else NOWHERE
         )

@@ -9,8 +9,9 @@ from dataclasses import dataclass, fields
 class ReplayStatistics:
     """Sums over a replay; several processes' statistics add up.
 
-    num_encoded_tokens went through the tokenizer, num_reused_tokens came from the cache; proofs
-    and their num_proved_tokens are on top. The seconds are wall time inside each stage.
+    num_encoded_tokens are of new parts of texts (in which words may have been seen before),
+    num_reused_tokens came from the cache of parts; proofs and their num_proved_tokens are on top.
+    The seconds are wall time inside each stage.
     """
 
     num_prompts: int = 0

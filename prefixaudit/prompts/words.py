@@ -1,0 +1,237 @@
+"""Encodes new text word by word: each word goes through `tokenizers` once.
+
+A word is what stands between two certain boundaries. Words recur far more often than messages or
+lines do, and looking one up takes some nanoseconds where encoding it takes microseconds. A part in
+which most words are new (the first ones of a run, another language, random data) is encoded as a
+whole; where the lengths of tokens are known, its words are learned on the way.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, chain, pairwise
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prefixaudit.prompts import word_kernels
+from prefixaudit.prompts.boundaries import Boundaries
+from prefixaudit.prompts.token_lengths import TokenLengths
+
+Encode: TypeAlias = Callable[[str], Sequence[int]]
+
+_MAX_BATCH_BYTES = 1 << 18
+_MAX_WORDS = 1 << 20
+# Of a word in all tables: 16 bytes of text, three ids, two slots, and its entry.
+_WORD_BYTES = 64
+_TEXT_BYTES = 16
+
+
+class WordEncoder:
+    """Encodes texts with `encode` as words between `boundaries`, in about `max_bytes` of memory.
+
+    `lengths` are those of the tokens, None where they aren't known; `factor` is that of the words'
+    hash, random unless given. `has_joined`: a text was put together of words.
+    """
+
+    def __init__(
+        self,
+        boundaries: Boundaries,
+        encode: Encode,
+        lengths: TokenLengths | None,
+        *,
+        max_bytes: int,
+        factor: int | None = None,
+    ) -> None:
+        self.has_joined = False
+        self._encode = encode
+        self._lengths = lengths
+        self._dropped = int(boundaries.drops_space)
+        self._classes = np.full(1 << 16, 255, dtype=np.uint8)
+        self._classes[:128] = np.arange(128)
+        self._cuts = np.zeros(1 << 16, dtype=np.bool_)
+        for left, right in boundaries.pairs:
+            self._cuts[ord(left) << 8 | ord(right)] = True
+        self._never_behind = np.zeros(256, dtype=np.bool_)
+        for character in boundaries.never_behind:
+            self._never_behind[character.encode()[0]] = True
+        self._factor = np.int64(secrets.randbits(62) * 2 + 1 if factor is None else factor)
+        self._max_words = max(2, min(_MAX_WORDS, max_bytes // _WORD_BYTES))
+        self._max_text = self._max_words * _TEXT_BYTES
+        self._max_batch_bytes = min(_MAX_BATCH_BYTES, self._max_words // 2)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all words."""
+        # Memory that is never written to isn't taken either.
+        num_words = self._max_words
+        self._counts = np.zeros(2, dtype=np.int64)
+        self._slots = np.zeros(1 << (2 * num_words - 1).bit_length(), dtype=np.int32)
+        self._hashes = np.empty(num_words, dtype=np.int64)
+        self._offsets = np.zeros(num_words + 1, dtype=np.int32)
+        self._text = np.empty(self._max_text, dtype=np.uint8)
+        self._num_ids = np.empty(num_words, dtype=np.int32)
+        self._first_ids = np.empty(num_words, dtype=np.int32)
+        self._ids = np.empty(max(64, num_words // 8), dtype=np.uint32)
+        self._num_stored_ids = 0
+
+    def encode(self, texts: Iterable[str]) -> list[bytes]:
+        """Return each text's ids as the bytes of a uint32 array; the texts are valid Unicode."""
+        encoded: list[bytes] = []
+        for batch in self._batches(text.encode() for text in texts):
+            encoded += self._encoded(batch)
+        return encoded
+
+    def _batches(self, parts: Iterable[bytes]) -> Iterator[list[bytes]]:
+        batch: list[bytes] = []
+        num_bytes = 0
+        for part in parts:
+            if batch and num_bytes + len(part) > self._max_batch_bytes:
+                yield batch
+                batch, num_bytes = [], 0
+            batch.append(part)
+            num_bytes += len(part)
+        if batch:
+            yield batch
+
+    def _encoded(self, parts: list[bytes]) -> list[bytes]:
+        data = b"".join(parts)
+        if len(data) > self._max_batch_bytes:  # one long part
+            return [_as_bytes(self._encode(data.decode()))]
+        num_words, num_text = self._counts.tolist()
+        if num_words + len(data) > self._max_words or num_text + len(data) > self._max_text:
+            self.clear()
+        words = np.empty(len(data), dtype=np.int32)
+        word_ends = np.empty(len(parts), dtype=np.int64)
+        as_a_whole = np.empty(len(parts), dtype=np.bool_)
+        wanted = np.empty((len(data), 3), dtype=np.int32)
+        try:
+            num_wanted = word_kernels.find_words(
+                np.frombuffer(data, dtype=np.uint8),
+                np.array(list(accumulate(map(len, parts))), dtype=np.int64),
+                self._classes,
+                self._cuts,
+                self._dropped,
+                self._never_behind,
+                self._lengths is not None,
+                self._factor,
+                self._counts,
+                self._slots,
+                self._hashes,
+                self._offsets,
+                self._text,
+                self._num_ids,
+                words,
+                word_ends,
+                as_a_whole,
+                wanted,
+            )
+            self._learn(data, wanted[:num_wanted])
+        except BaseException:
+            self.clear()  # words that are wanted but have no ids
+            raise
+        self.has_joined |= not as_a_whole.all()
+        id_ends = np.empty(len(parts), dtype=np.int64)
+        ids = word_kernels.put_together(
+            words, word_ends, as_a_whole, self._first_ids, self._num_ids, self._ids, id_ends
+        ).tobytes()
+        encoded: list[bytes] = []
+        start = word_start = 0
+        for part, whole, word_end, end in zip(
+            parts, as_a_whole.tolist(), word_ends.tolist(), id_ends.tolist(), strict=True
+        ):
+            encoded.append(
+                self._whole(part, words[word_start:word_end]) if whole else ids[4 * start : 4 * end]
+            )
+            start, word_start = end, word_end
+        return encoded
+
+    # --- encoding what isn't known
+
+    def _whole(self, part: bytes, words: NDArray[np.int32]) -> bytes:
+        """Encode a part in one piece, and learn its words from it where that is possible."""
+        text = part.decode()
+        ids = self._encode(text)
+        if len(words):
+            lengths = self._offsets[words + 1] - self._offsets[words]
+            ends = self._ends(text, ids, lengths.tolist())
+            new = np.flatnonzero(self._num_ids[words] < 0)
+            if ends is not None:
+                starts = [0, *ends]
+                self._store(words[new], [ids[starts[n] : ends[n]] for n in new.tolist()])
+        return _as_bytes(ids)
+
+    def _learn(self, data: bytes, wanted: NDArray[np.int32]) -> None:
+        """Encode words, given as (word, start, end in `data`): many in one call, if possible."""
+        if not len(wanted):
+            return
+        encoded: list[Sequence[int]] = []
+        run: list[bytes] = []
+        for _, start, end in wanted.tolist():
+            word = data[start:end]
+            if run and not self._may_follow(run[-1], word):
+                encoded += self._encoded_run(run)
+                run = []
+            run.append(word)
+        encoded += self._encoded_run(run)
+        self._store(wanted[:, 0], encoded)
+
+    def _may_follow(self, before: bytes, word: bytes) -> bool:
+        """Say whether two words can be encoded together and their ids told apart."""
+        if self._lengths is None:
+            return False
+        left, right = before[-1], b" "[0] if self._dropped else word[0]
+        return (
+            left < 128
+            and right < 128
+            and bool(self._cuts[left << 8 | right])
+            and not (self._dropped and self._never_behind[word[0]])
+        )
+
+    def _encoded_run(self, run: Sequence[bytes]) -> list[Sequence[int]]:
+        text = (b" " * self._dropped).join(run).decode()
+        ids = self._encode(text)
+        if len(run) == 1:
+            return [ids]
+        ends = self._ends(text, ids, list(map(len, run)))
+        if ends is None:
+            return [self._encode(word.decode()) for word in run]
+        return [ids[start:end] for start, end in pairwise([0, *ends])]
+
+    def _ends(self, text: str, ids: Sequence[int], lengths: Iterable[int]) -> list[int] | None:
+        """Return where in `ids` each word of `text` ends, by the words' lengths in bytes.
+
+        None where that isn't certain.
+        """
+        token_lengths = self._lengths
+        if token_lengths is None or not token_lengths.hold_for(text):
+            return None
+        ends: list[int] = []
+        passed = num_ids = 0
+        word_end = token_lengths.num_bytes_in_front(text)
+        for length in lengths:
+            word_end += length
+            while passed < word_end and num_ids < len(ids):
+                passed += token_lengths[ids[num_ids]]
+                num_ids += 1
+            if passed != word_end:
+                return None
+            ends.append(num_ids)
+            word_end += self._dropped  # the space between
+        return ends if num_ids == len(ids) else None
+
+    def _store(self, words: NDArray[np.int32], encoded: Sequence[Sequence[int]]) -> None:
+        num_ids = np.array(list(map(len, encoded)), dtype=np.int32)
+        first = self._num_stored_ids
+        self._num_stored_ids += int(num_ids.sum())
+        while len(self._ids) < self._num_stored_ids:
+            self._ids = np.concatenate([self._ids, np.empty_like(self._ids)])
+        self._ids[first : self._num_stored_ids] = list(chain.from_iterable(encoded))
+        self._first_ids[words] = first + np.cumsum(num_ids) - num_ids
+        self._num_ids[words] = num_ids
+
+
+def _as_bytes(ids: Sequence[int]) -> bytes:
+    return np.array(ids, dtype=np.uint32).tobytes()
