@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
 _MAX_TEMPLATES = 64
+# Chats in a row for which a template may run out of time or room.
+_MAX_EXHAUSTED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,7 @@ class TemplateRenderer:
         self._clock_was_read = False
         self._templates: OrderedDict[str, Template | Refusal] = OrderedDict()
         self._facts: dict[str, TemplateFacts] = {}
+        self._exhausted: dict[str, list[Refusal]] = {}
         self._render, self._render_copies, self._new_environment = _transformers_renderers(
             self._compiled
         )
@@ -119,6 +122,7 @@ class TemplateRenderer:
 
         Messages, tools and documents have to be decoded JSON, nothing else; they aren't changed.
         `arrival_s` (Unix time, seconds) is what the clock shows; None makes asking it a refusal.
+        A template that ran out of time or room for a few chats in a row isn't tried again.
         """
         self._arrival_s = arrival_s
         self._clock_was_read = False
@@ -126,6 +130,10 @@ class TemplateRenderer:
             raise Refusal(
                 "template-random", "the chat template chooses at random: it can't be replayed"
             )
+        exhausted = self._exhausted.get(template, ())
+        if len(exhausted) >= _MAX_EXHAUSTED:
+            last = exhausted[-1]
+            raise Refusal(last.kind, f"{last.reason}, {len(exhausted)} times: it isn't tried again")
         # To continue the final message, transformers marks its end in a copy of the messages.
         render = self._render_copies if continue_final_message else self._render
         try:
@@ -142,7 +150,11 @@ class TemplateRenderer:
         except Refusal:
             raise
         except (Exception, OutOfTime, TooMuch, _ClockUnknown) as error:
-            raise self._refusal(error) from None
+            refusal = self._refusal(error)
+            if refusal.kind in ("template-timeout", "template-too-large"):
+                self._exhausted.setdefault(template, []).append(refusal)
+            raise refusal from None
+        self._exhausted.pop(template, None)
         text: str = rendered[0]
         return text
 

@@ -123,6 +123,31 @@ def test_time_limit_holds_in_other_threads_too() -> None:
     assert kinds == ["template-timeout", "fine"]
 
 
+def test_a_template_that_runs_out_of_time_again_and_again_is_not_tried_for_ever() -> None:
+    renderer = TemplateRenderer(time_limit_s=0.1)
+    loops = "{% if messages[0].content == 'long' %}" + FORBIDDEN["template-timeout"][0]
+    loops += "{% endif %}fine"
+
+    def shown(content: str, template: str = loops) -> str:
+        try:
+            return render(template, [{"role": "user", "content": content}], renderer)
+        except Refusal as refusal:
+            return f"{refusal.kind}: {refusal.reason}"
+
+    out_of_time = "template-timeout: the chat template, line 1, runs longer than 0.1 s"
+    contents = ["long", "long", "short", "long", "long", "long"]
+    assert [shown(content) for content in contents] == [
+        *(out_of_time, out_of_time, "fine"),
+        *(out_of_time, out_of_time, out_of_time),
+    ]
+    started = time.process_time()
+    refused = [shown("long"), shown("short")]
+
+    assert refused == [f"{out_of_time}, 3 times: it isn't tried again"] * 2
+    assert time.process_time() - started < 0.05
+    assert shown("short", "{# another #}" + loops) == "fine"
+
+
 def test_time_limit_leaves_no_timer_behind() -> None:
     with time_limit(0.05):
         pass
