@@ -130,7 +130,7 @@ class TemplateRenderer:
             raise Refusal(
                 "template-random", "the chat template chooses at random: it can't be replayed"
             )
-        exhausted = self._exhausted.get(template, ())
+        exhausted = self._exhausted.get(template, [])
         if len(exhausted) >= _MAX_EXHAUSTED:
             last = exhausted[-1]
             raise Refusal(last.kind, f"{last.reason}, {len(exhausted)} times: it isn't tried again")
