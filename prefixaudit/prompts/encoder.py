@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from prefixaudit.prompts.words import WordEncoder
 
-# So much new text is encoded before it pays to load the kernels that encode word by word.
-_FEW_CHARACTERS = 1 << 16
+# So much new text is encoded before it pays to load numba, which takes a tenth of a second.
+_FEW_CHARACTERS = 1 << 17
 # One in so many bytes of the cache's memory is for words.
 _SHARE_OF_WORDS = 8
 

@@ -12,19 +12,23 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from prefixaudit.core.request import TokenArray
 from prefixaudit.prompts.pre_tokenizers import SPACE_MARK, flat, prepends
 
 # Longer than any text: an id whose text isn't certain fits nowhere.
-_UNKNOWN = 1 << 40
+_UNKNOWN = (1 << 31) - 1
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
-class TokenLengths(dict[int, int]):
-    """Maps an id to the bytes of text that it stands for, in texts of which `hold_for` is true."""
+class TokenLengths:
+    """The bytes of text that ids stand for, in texts of which `hold_for` is true."""
 
     def __init__(self, tokenizer: Mapping[str, Any], token_of: Callable[[int], str | None]) -> None:
         """`tokenizer` is a decoded `tokenizer.json` that `has_lengths`; `token_of` its tokens."""
-        super().__init__()
+        self._known = np.zeros(1, dtype=np.int32)
         self._token_of = token_of
         self._is_byte_level = _is_byte_level(tokenizer)
         self._composes = bool(tokenizer.get("normalizer"))
@@ -40,13 +44,16 @@ class TokenLengths(dict[int, int]):
         }
         self._lengths[tokenizer["model"].get("unk_token") or ""] = _UNKNOWN
 
-    def __missing__(self, token_id: int) -> int:
-        token = self._token_of(token_id) or ""
-        length = self._lengths.get(token)
-        if length is None:
-            length = self._length(token)
-        self[token_id] = length
-        return length
+    def of(self, token_ids: TokenArray) -> NDArray[np.int32]:
+        """Return each id's length in bytes."""
+        if len(token_ids) and (top := int(token_ids.max())) >= len(self._known):
+            self._known = np.concatenate([self._known, np.zeros(top + 1, dtype=np.int32)])
+        lengths = self._known[token_ids]
+        if not lengths.all():
+            for token_id in set(token_ids[lengths == 0].tolist()):
+                self._known[token_id] = self._length(self._token_of(token_id) or "")
+            lengths = self._known[token_ids]
+        return lengths
 
     def hold_for(self, text: str) -> bool:
         """Say whether the text reaches the model with all its bytes."""
@@ -68,6 +75,8 @@ class TokenLengths(dict[int, int]):
         )
 
     def _length(self, token: str) -> int:
+        if token in self._lengths:
+            return self._lengths[token]
         if self._is_byte_level:
             return len(token)
         if self._has_bytes and _BYTE.fullmatch(token):

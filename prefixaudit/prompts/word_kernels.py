@@ -150,6 +150,49 @@ def find_words(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def learn(  # type: ignore[no-untyped-def]
+    token_ids, lengths, num_in_front, dropped, words, offsets, first_ids, num_ids, ids, num_stored
+):
+    """Store the ids of words that were encoded together; return how many ids are stored then.
+
+    `lengths` are those of `token_ids` in bytes, of which `num_in_front` come before the first word
+    and `dropped` between two. Where a word doesn't end with a token nothing is stored, and -1
+    returned. `ids` must have room for all of them.
+    """
+    passed = np.int64(0)
+    place = 0
+    word_end = np.int64(num_in_front)
+    for number in range(len(words)):
+        word_end += offsets[words[number] + 1] - offsets[words[number]]
+        while passed < word_end and place < len(token_ids):
+            passed += lengths[place]
+            place += 1
+        if passed != word_end:
+            return -1
+        word_end += dropped
+    if place < len(token_ids):
+        return -1
+    passed = np.int64(0)
+    place = 0
+    word_end = np.int64(num_in_front)
+    for number in range(len(words)):
+        word = words[number]
+        word_end += offsets[word + 1] - offsets[word]
+        first = place
+        while passed < word_end:
+            passed += lengths[place]
+            place += 1
+        if num_ids[word] < 0:
+            first_ids[word] = num_stored
+            num_ids[word] = place - first
+            for index in range(first, place):
+                ids[num_stored] = token_ids[index]
+                num_stored += 1
+        word_end += dropped
+    return num_stored
+
+
+@njit(cache=True, nogil=True)
 def put_together(  # type: ignore[no-untyped-def]
     words, word_ends, as_a_whole, first_ids, num_ids, ids, id_ends
 ):

@@ -10,23 +10,27 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from prefixaudit.core.request import TokenArray
 from prefixaudit.prompts import word_kernels
 from prefixaudit.prompts.boundaries import Boundaries
 from prefixaudit.prompts.token_lengths import TokenLengths
 
 Encode: TypeAlias = Callable[[str], Sequence[int]]
 
-_MAX_BATCH_BYTES = 1 << 18
+_MAX_BATCH_BYTES = 1 << 16
 _MAX_WORDS = 1 << 20
 # Of a word in all tables: 16 bytes of text, three ids, two slots, and its entry.
 _WORD_BYTES = 64
 _TEXT_BYTES = 16
+# After so much text of which no part was put together, words are looked for in one batch of four.
+_FRUITLESS_BYTES = 1 << 17
+_SAMPLED_BATCHES = 4
 
 
 class WordEncoder:
@@ -46,6 +50,8 @@ class WordEncoder:
         factor: int | None = None,
     ) -> None:
         self.has_joined = False
+        self._fruitless_bytes = 0
+        self._num_batches = 0
         self._encode = encode
         self._lengths = lengths
         self._dropped = int(boundaries.drops_space)
@@ -81,7 +87,16 @@ class WordEncoder:
         """Return each text's ids as the bytes of a uint32 array; the texts are valid Unicode."""
         encoded: list[bytes] = []
         for batch in self._batches(text.encode() for text in texts):
-            encoded += self._encoded(batch)
+            self._num_batches += 1
+            num_bytes = sum(map(len, batch))
+            is_sampled = self._num_batches % _SAMPLED_BATCHES == 0
+            if num_bytes > self._max_batch_bytes or (
+                self._fruitless_bytes > _FRUITLESS_BYTES and not is_sampled
+            ):
+                encoded += [_array(self._encode(part.decode())).tobytes() for part in batch]
+            else:
+                self._fruitless_bytes += num_bytes
+                encoded += self._encoded(batch)
         return encoded
 
     def _batches(self, parts: Iterable[bytes]) -> Iterator[list[bytes]]:
@@ -98,8 +113,6 @@ class WordEncoder:
 
     def _encoded(self, parts: list[bytes]) -> list[bytes]:
         data = b"".join(parts)
-        if len(data) > self._max_batch_bytes:  # one long part
-            return [_as_bytes(self._encode(data.decode()))]
         num_words, num_text = self._counts.tolist()
         if num_words + len(data) > self._max_words or num_text + len(data) > self._max_text:
             self.clear()
@@ -132,7 +145,9 @@ class WordEncoder:
         except BaseException:
             self.clear()  # words that are wanted but have no ids
             raise
-        self.has_joined |= not as_a_whole.all()
+        if not as_a_whole.all():
+            self.has_joined = True
+            self._fruitless_bytes = 0
         id_ends = np.empty(len(parts), dtype=np.int64)
         ids = word_kernels.put_together(
             words, word_ends, as_a_whole, self._first_ids, self._num_ids, self._ids, id_ends
@@ -142,41 +157,30 @@ class WordEncoder:
         for part, whole, word_end, end in zip(
             parts, as_a_whole.tolist(), word_ends.tolist(), id_ends.tolist(), strict=True
         ):
-            encoded.append(
-                self._whole(part, words[word_start:word_end]) if whole else ids[4 * start : 4 * end]
-            )
+            if whole:
+                part_ids = _array(self._encode(part.decode()))
+                if self._lengths is not None and word_end > word_start:
+                    self._learn_from(part.decode(), part_ids, words[word_start:word_end])
+                encoded.append(part_ids.tobytes())
+            else:
+                encoded.append(ids[4 * start : 4 * end])
             start, word_start = end, word_end
         return encoded
 
     # --- encoding what isn't known
 
-    def _whole(self, part: bytes, words: NDArray[np.int32]) -> bytes:
-        """Encode a part in one piece, and learn its words from it where that is possible."""
-        text = part.decode()
-        ids = self._encode(text)
-        if len(words):
-            lengths = self._offsets[words + 1] - self._offsets[words]
-            ends = self._ends(text, ids, lengths.tolist())
-            new = np.flatnonzero(self._num_ids[words] < 0)
-            if ends is not None:
-                starts = [0, *ends]
-                self._store(words[new], [ids[starts[n] : ends[n]] for n in new.tolist()])
-        return _as_bytes(ids)
-
     def _learn(self, data: bytes, wanted: NDArray[np.int32]) -> None:
         """Encode words, given as (word, start, end in `data`): many in one call, if possible."""
-        if not len(wanted):
-            return
-        encoded: list[Sequence[int]] = []
         run: list[bytes] = []
-        for _, start, end in wanted.tolist():
+        first = 0
+        for place, (_, start, end) in enumerate(wanted.tolist()):
             word = data[start:end]
             if run and not self._may_follow(run[-1], word):
-                encoded += self._encoded_run(run)
-                run = []
+                self._learn_run(run, wanted[first:place, 0])
+                run, first = [], place
             run.append(word)
-        encoded += self._encoded_run(run)
-        self._store(wanted[:, 0], encoded)
+        if run:
+            self._learn_run(run, wanted[first:, 0])
 
     def _may_follow(self, before: bytes, word: bytes) -> bool:
         """Say whether two words can be encoded together and their ids told apart."""
@@ -190,48 +194,49 @@ class WordEncoder:
             and not (self._dropped and self._never_behind[word[0]])
         )
 
-    def _encoded_run(self, run: Sequence[bytes]) -> list[Sequence[int]]:
+    def _learn_run(self, run: Sequence[bytes], words: NDArray[np.int32]) -> None:
         text = (b" " * self._dropped).join(run).decode()
-        ids = self._encode(text)
+        ids = _array(self._encode(text))
         if len(run) == 1:
-            return [ids]
-        ends = self._ends(text, ids, list(map(len, run)))
-        if ends is None:
-            return [self._encode(word.decode()) for word in run]
-        return [ids[start:end] for start, end in pairwise([0, *ends])]
+            self._store(words[0], ids)
+        elif not self._learn_from(text, ids, words):
+            for word, content in zip(words, run, strict=True):
+                self._store(word, _array(self._encode(content.decode())))
 
-    def _ends(self, text: str, ids: Sequence[int], lengths: Iterable[int]) -> list[int] | None:
-        """Return where in `ids` each word of `text` ends, by the words' lengths in bytes.
+    def _learn_from(self, text: str, ids: TokenArray, words: NDArray[np.int32]) -> bool:
+        """Store the ids of the words that `text` consists of, if its ids can be told apart."""
+        lengths = self._lengths
+        if lengths is None or not lengths.hold_for(text):
+            return False
+        self._make_room(len(ids))
+        num_stored = word_kernels.learn(
+            ids,
+            lengths.of(ids),
+            lengths.num_bytes_in_front(text),
+            self._dropped,
+            words,
+            self._offsets,
+            self._first_ids,
+            self._num_ids,
+            self._ids,
+            self._num_stored_ids,
+        )
+        if num_stored < 0:
+            return False
+        self._num_stored_ids = num_stored
+        return True
 
-        None where that isn't certain.
-        """
-        token_lengths = self._lengths
-        if token_lengths is None or not token_lengths.hold_for(text):
-            return None
-        ends: list[int] = []
-        passed = num_ids = 0
-        word_end = token_lengths.num_bytes_in_front(text)
-        for length in lengths:
-            word_end += length
-            while passed < word_end and num_ids < len(ids):
-                passed += token_lengths[ids[num_ids]]
-                num_ids += 1
-            if passed != word_end:
-                return None
-            ends.append(num_ids)
-            word_end += self._dropped  # the space between
-        return ends if num_ids == len(ids) else None
+    def _store(self, word: np.int32, ids: TokenArray) -> None:
+        self._make_room(len(ids))
+        self._ids[self._num_stored_ids : self._num_stored_ids + len(ids)] = ids
+        self._first_ids[word] = self._num_stored_ids
+        self._num_ids[word] = len(ids)
+        self._num_stored_ids += len(ids)
 
-    def _store(self, words: NDArray[np.int32], encoded: Sequence[Sequence[int]]) -> None:
-        num_ids = np.array(list(map(len, encoded)), dtype=np.int32)
-        first = self._num_stored_ids
-        self._num_stored_ids += int(num_ids.sum())
-        while len(self._ids) < self._num_stored_ids:
+    def _make_room(self, num_ids: int) -> None:
+        while len(self._ids) < self._num_stored_ids + num_ids:
             self._ids = np.concatenate([self._ids, np.empty_like(self._ids)])
-        self._ids[first : self._num_stored_ids] = list(chain.from_iterable(encoded))
-        self._first_ids[words] = first + np.cumsum(num_ids) - num_ids
-        self._num_ids[words] = num_ids
 
 
-def _as_bytes(ids: Sequence[int]) -> bytes:
-    return np.array(ids, dtype=np.uint32).tobytes()
+def _array(ids: Sequence[int]) -> TokenArray:
+    return np.array(ids, dtype=np.uint32)

@@ -207,6 +207,28 @@ def test_text_whose_words_never_recur_is_encoded_as_a_whole(kind: str, alphabet:
     assert sorted(encode.texts) == sorted(parts)
 
 
+def test_words_are_looked_for_now_and_then_in_text_where_none_recur() -> None:
+    words, encode = counting("llama3")
+    draw = random.Random(7)
+
+    def random_text() -> str:
+        return " ".join("".join(draw.choices(string.ascii_letters, k=40)) for _ in range(100))
+
+    for _ in range(40):
+        words.encode([random_text()])
+    num_seen = int(words._counts[0])
+    for _ in range(20):
+        words.encode([random_text()])
+    assert 0 < words._counts[0] - num_seen < 20 * 100 / 2
+
+    for _ in range(4 * 4):
+        words.encode(["the harbour master keeps the berth plan and the pilots are told"])
+    encode.texts.clear()
+
+    words.encode(["the harbour master keeps the plan"])
+    assert encode.texts == []
+
+
 def test_memory_is_bounded_and_words_are_forgotten_when_it_is_full() -> None:
     words, _ = counting("llama3", max_bytes=1 << 14)
     for number in range(3000):
