@@ -115,15 +115,17 @@ class TextEncoder:
         self._new_characters = 0
         self._cache_bytes = cache_bytes
         self._cache = SegmentCache(cache_bytes - cache_bytes // _SHARE_OF_WORDS)
-        self._prefix, self._suffix, self._wraps = self._special_tokens_around()
+        self._cutter = Cutter(find_boundaries(configuration) if cache_bytes else NOWHERE)
+        for note in self.boundaries.notes:
+            self.statistics.note(note)
+        self._prefix, self._suffix, self._wraps = b"", b"", True
+        if self.reuses:
+            self._prefix, self._suffix, self._wraps = self._special_tokens_around()
         if not self._wraps:
             self.statistics.note(
                 "the post-processor does more than add tokens at both ends: "
                 "prompts that ask for special tokens are encoded plainly"
             )
-        self._cutter = Cutter(find_boundaries(configuration) if cache_bytes else NOWHERE)
-        for note in self.boundaries.notes:
-            self.statistics.note(note)
         self._prove_boundaries()
 
     @property
