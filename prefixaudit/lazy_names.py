@@ -1,7 +1,7 @@
 """Public names of a package that are imported when they are first used.
 
-For packages whose modules need numba: importing the package for something else, as `--help` does,
-then costs nothing.
+For packages whose modules need numba, or are many: importing the package for something else, as
+`--help` does, then costs nothing, and a run imports what it uses.
 """
 
 from __future__ import annotations
