@@ -8,7 +8,8 @@ manager        PoolManager: look up, allocate, free, reset
 scheduler      Scheduler: who computes how many tokens in a step, and who has to wait
 mamba_chunks   where it cuts chunks for recurrent layers
 sequential     a whole BlockTrace, one request after another (the reference for faster replays)
-timed          a whole BlockTrace in time, one group of full attention; timed_kernels is its loop
+timed          a whole BlockTrace in time, one group of full attention; timed_kernels is its loop,
+               queue_kernels what a step does to the pool
 sharing        who shares which blocks, and what a fork costs
 prompt_runner  one prompt alone, chunk by chunk
 

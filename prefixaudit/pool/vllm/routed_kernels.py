@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from numba import njit
 
-from prefixaudit.pool.vllm.timed_kernels import keys_of, serve
+from prefixaudit.pool.vllm.queue_kernels import keys_of
+from prefixaudit.pool.vllm.timed_kernels import serve
 
 GIVEN, LEAST_COST, BEST_SCORE = 0, 1, 2
 

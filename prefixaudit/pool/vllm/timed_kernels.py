@@ -9,6 +9,7 @@ import math
 
 from numba import njit
 
+from prefixaudit.pool.vllm.queue_kernels import free, keys_of, register, take
 from prefixaudit.pool.vllm.tier_kernels import fetch, save_evicted, store
 
 
@@ -179,7 +180,7 @@ def serve(  # type: ignore[no-untyped-def]
                 num_preempted += 1
                 idle[num_idle] = victim
                 num_idle += 1
-                freed, keyed, shared = _free(
+                freed, keyed, shared = free(
                     tables[victim], slots[victim, 3], unhashed_first, after, before, readers, key_of
                 )
                 num_free += freed
@@ -205,7 +206,7 @@ def serve(  # type: ignore[no-untyped-def]
                         tier_before,
                         tier_used,
                     )
-                evicted = _take(
+                evicted = take(
                     tables[slot],
                     slots[slot, 3],
                     needed,
@@ -226,7 +227,7 @@ def serve(  # type: ignore[no-untyped-def]
             if full > num_keyed[slots[slot, 0]]:
                 full = num_keyed[slots[slot, 0]]
             if full > slots[slot, 4]:
-                _register(
+                register(
                     tables[slot],
                     table_keys[slot],
                     slots[slot, 4],
@@ -375,7 +376,7 @@ def serve(  # type: ignore[no-untyped-def]
                         tier_before,
                         tier_used,
                     )
-            evicted = _take(
+            evicted = take(
                 tables[slot], hit, needed, after, before, readers, key_of, newer, older, holder
             )
             num_free -= needed
@@ -386,7 +387,7 @@ def serve(  # type: ignore[no-untyped-def]
             if full > num_keyed[request]:
                 full = num_keyed[request]
             if full > hit:
-                _register(tables[slot], table_keys[slot], hit, full, key_of, newer, older, holder)
+                register(tables[slot], table_keys[slot], hit, full, key_of, newer, older, holder)
                 if num_tiers > 0 and writes_through:
                     place_ = full - 1
                     while place_ >= hit + fetched:
@@ -468,7 +469,7 @@ def serve(  # type: ignore[no-untyped-def]
                 refused = -1
                 idle[num_idle] = slot
                 num_idle += 1
-                freed, keyed, shared = _free(
+                freed, keyed, shared = free(
                     tables[slot], slots[slot, 3], unhashed_first, after, before, readers, key_of
                 )
                 num_free += freed
@@ -503,109 +504,3 @@ def serve(  # type: ignore[no-untyped-def]
     state[8] = refused
     clock[0] = now
     clock[1] = next_sample_s
-
-
-@njit(cache=True, nogil=True)
-def keys_of(request, ends, parent, size, depth, first_key, num_keyed, keys):  # type: ignore[no-untyped-def]
-    """Write the keys of a request's blocks, from the prompt's start."""
-    node = ends[request]
-    end = num_keyed[request]
-    while node >= 0:
-        place = depth[node]
-        stop = place + size[node]
-        if stop > end:
-            stop = end
-        key = first_key[node]
-        while place < stop:
-            keys[place] = key
-            key += 1
-            place += 1
-        node = parent[node]
-
-
-@njit(cache=True, nogil=True)
-def _take(table, start, num, after, before, readers, key_of, newer, older, holder):  # type: ignore[no-untyped-def]
-    """Take blocks from the front of the free queue; return how many of them lost a key."""
-    evicted = 0
-    block = after[0]
-    place = start
-    while place < start + num:
-        table[place] = block
-        readers[block] = 1
-        key = key_of[block]
-        if key >= 0:
-            evicted += 1
-            key_of[block] = -1
-            if newer[block] == block:
-                holder[key] = 0
-            else:
-                if holder[key] == block:
-                    holder[key] = newer[block]
-                newer[older[block]] = newer[block]
-                older[newer[block]] = older[block]
-        block = after[block]
-        place += 1
-    after[0] = block
-    before[block] = 0
-    return evicted
-
-
-@njit(cache=True, nogil=True)
-def _register(table, table_keys, start, end, key_of, newer, older, holder):  # type: ignore[no-untyped-def]
-    """Give keys to the blocks [start, end) of a table, each behind those that hold the same."""
-    place = start
-    while place < end:
-        block = table[place]
-        key = table_keys[place]
-        key_of[block] = key
-        head = holder[key]
-        if head == 0:
-            holder[key] = block
-            newer[block] = block
-            older[block] = block
-        else:
-            newer[older[head]] = block
-            older[block] = older[head]
-            newer[block] = head
-            older[head] = block
-        place += 1
-
-
-@njit(cache=True, nogil=True)
-def _free(table, num, unhashed_first, after, before, readers, key_of):  # type: ignore[no-untyped-def]
-    """Give a table's blocks back, the last one first to be evicted.
-
-    Returns how many are free now, how many of those have a key, and how many had two readers.
-    """
-    freed = 0
-    keyed = 0
-    shared = 0
-    place = num - 1
-    while place >= 0:
-        block = table[place]
-        readers[block] -= 1
-        if readers[block] == 1:
-            shared += 1
-        if readers[block] == 0:
-            freed += 1
-            if key_of[block] >= 0:
-                keyed += 1
-            if key_of[block] >= 0 or not unhashed_first:
-                last = before[0]
-                after[last] = block
-                before[block] = last
-                after[block] = 0
-                before[0] = block
-        place -= 1
-    if unhashed_first:
-        place = 0
-        while place < num:
-            block = table[place]
-            if readers[block] == 0 and key_of[block] < 0:
-                front = after[0]
-                after[0] = block
-                before[block] = 0
-                after[block] = front
-                before[front] = block
-            place += 1
-    return freed, keyed, shared
