@@ -10,7 +10,7 @@ import numpy as np
 
 import prefixaudit
 from prefixaudit.analysis import figures
-from prefixaudit.analysis.gathering import Compared, Gathered
+from prefixaudit.analysis.gathered import Compared, Gathered
 from prefixaudit.analysis.log_facts import log_facts_of
 from prefixaudit.analysis.notes import notes_for, notes_of_facts
 from prefixaudit.analysis.parts import (

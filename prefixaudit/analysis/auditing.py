@@ -50,7 +50,7 @@ from prefixaudit.errors import ConfigurationError
 from prefixaudit.pool.separate import numbered
 
 if TYPE_CHECKING:
-    from prefixaudit.analysis.gathering import Rows
+    from prefixaudit.analysis.gathered import Rows
     from prefixaudit.prompts import ReplayOptions
 
 _MIN_TENANTS_OF_A_PROPOSAL: Final = 3

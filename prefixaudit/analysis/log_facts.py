@@ -16,7 +16,7 @@ from prefixaudit.core.log_fact import LogFact, LogFactKind
 from prefixaudit.logs import Repair
 
 if TYPE_CHECKING:
-    from prefixaudit.analysis.gathering import Gathered
+    from prefixaudit.analysis.gathered import Gathered
     from prefixaudit.core.report import TraceIds
     from prefixaudit.core.request import Skipped
     from prefixaudit.core.trace import BlockTrace, Int64Array

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from prefixaudit.analysis.gathering import Gathered
+from prefixaudit.analysis.gathered import Gathered
 from prefixaudit.analysis.simulating import Simulated
 from prefixaudit.core.log_fact import LogFact, LogFactKind
 from prefixaudit.core.trace import BlockTrace

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from prefixaudit.analysis import figures
-from prefixaudit.analysis.gathering import Gathered
+from prefixaudit.analysis.gathered import Gathered
 from prefixaudit.analysis.sizing import block_size_of
 from prefixaudit.core.pool import HitRates, Lookups
 from prefixaudit.core.report import GeneratedFacts, LogFacts, ModelFacts, RequestRows, TraceIds

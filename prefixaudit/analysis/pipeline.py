@@ -8,15 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from prefixaudit.analysis.gathering import (
-    Gathered,
-    IdReplay,
-    LogItem,
-    Progress,
-    from_trace_file,
-    gather,
-    holds_ids,
-)
+from prefixaudit.analysis.gathered import Gathered, from_trace_file
+from prefixaudit.analysis.gathering import IdReplay, LogItem, Progress, gather, holds_ids
 from prefixaudit.core.report import Report
 from prefixaudit.core.request import ChatMessages, RawText, Request
 from prefixaudit.core.trace_batch import TraceBatch

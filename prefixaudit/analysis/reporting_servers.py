@@ -14,7 +14,7 @@ from prefixaudit.core.unknown import UNKNOWN, Known
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from prefixaudit.analysis.gathering import Gathered
+    from prefixaudit.analysis.gathered import Gathered
     from prefixaudit.analysis.simulating import Simulated
     from prefixaudit.core.audit import AuditLog
     from prefixaudit.core.reported import ReportedFacts

@@ -41,7 +41,8 @@ from prefixaudit.pool.curves import capacity_for_share
 
 if TYPE_CHECKING:
     from prefixaudit.analysis.auditing import Auditing
-    from prefixaudit.analysis.gathering import Gathered, Progress
+    from prefixaudit.analysis.gathered import Gathered
+    from prefixaudit.analysis.gathering import Progress
 
 _WINDOWS_S: Final = (300.0, 3600.0)
 _NUM_CURVE_POINTS: Final = 40
