@@ -11,6 +11,7 @@ from typing import Any
 from prefixaudit.cli.tables import WIDTH, Table, labelled, lines_of
 from prefixaudit.core.inspection import FieldCoverage, InspectedFile, InspectedTimes, Inspection
 from prefixaudit.printable import printable
+from prefixaudit.wording import plural
 
 SCHEMA_VERSION = 1
 _FIRST_FILES = 20
@@ -27,8 +28,8 @@ def lines(inspection: Inspection) -> Iterator[str]:
     num_records = sum(file.num_records for file in inspection.files)
     num_skipped = sum(damage.num_records for damage in inspection.skipped)
     yield (
-        f"prefixaudit {inspection.version} · {_plural(len(inspection.files), 'file')}, "
-        f"{_plural(num_records, 'record')}: {_plural(inspection.num_requests, 'request')}, "
+        f"prefixaudit {inspection.version} · {plural(len(inspection.files), 'file')}, "
+        f"{plural(num_records, 'record')}: {plural(inspection.num_requests, 'request')}, "
         f"{num_skipped:,} skipped"
     )
     yield from _times(inspection.times, inspection.num_requests)
@@ -90,7 +91,7 @@ def _file(file: InspectedFile) -> Iterator[str]:
             sure += f" (next: {others[0][0]}, {100 * others[0][1]:.0f} %)"
     elif file.format is not None:
         sure = ", as named"
-    parts = [f"{name}{sure}", _plural(file.num_records, "record")]
+    parts = [f"{name}{sure}", plural(file.num_records, "record")]
     if file.compression is not None:
         parts.append(file.compression)
     if file.encoding not in (None, "utf-8"):
@@ -102,7 +103,7 @@ def _file(file: InspectedFile) -> Iterator[str]:
     if file.num_other_lines:
         parts.append(f"{file.num_other_lines:,} lines are no records")
     if file.num_readings:
-        parts.append(_plural(file.num_readings, "engine reading"))
+        parts.append(plural(file.num_readings, "engine reading"))
     yield from _wrapped(f"  {printable(file.path)}: {', '.join(parts)}", 4)
     for note in file.notes:
         yield from _wrapped(f"    {printable(note)}", 6)
@@ -117,7 +118,7 @@ def _prompts(inspection: Inspection) -> Iterator[str]:
         rows.append(
             (
                 "a million characters or more",
-                f"{_plural(inspection.num_large, 'request')}, up to "
+                f"{plural(inspection.num_large, 'request')}, up to "
                 f"{inspection.largest_characters:,}",
             )
         )
@@ -182,7 +183,3 @@ def _wrapped(text: str, indent: int) -> list[str]:
     return textwrap.wrap(text, WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False) or [
         ""
     ]
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

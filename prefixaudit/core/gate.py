@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 from prefixaudit.core.finding import Finding, Severity
 from prefixaudit.core.report import Report
 from prefixaudit.core.rule import Rule
+from prefixaudit.wording import plural
 
 FindingStatus: TypeAlias = Literal["new", "known", "ignored"]
 BudgetVerdict: TypeAlias = Literal["met", "missed", "not-known"]
@@ -107,9 +108,9 @@ class GateReport:
         parts = []
         if self.failing:
             at = "" if self.fail_on is None else f" at or above {self.fail_on.label}"
-            parts.append(_plural(len(self.failing), f"finding{{}}{at}"))
+            parts.append(plural(len(self.failing), "finding") + at)
         if self.missed:
-            parts.append(_plural(len(self.missed), "budget{} missed"))
+            parts.append(plural(len(self.missed), "budget") + " missed")
         return "failed: " + ", ".join(parts) if parts else "passed"
 
 
@@ -130,7 +131,3 @@ def as_gate(report: Report, rules: Sequence[Rule] = ()) -> GateReport:
         incomplete=report.incomplete,
         title="Prefix cache audit",
     )
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun.format('' if count == 1 else 's')}"

@@ -71,4 +71,4 @@ def _percentiles(seconds: Seconds) -> TimePercentiles | None:
 
 
 def _of(side: Float64Array) -> list[float]:
-    return [float(value) for value in np.percentile(side, PERCENTILES)]
+    return [float(value) for value in np.percentile(side, PERCENTILES, method="inverted_cdf")]

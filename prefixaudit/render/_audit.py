@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from prefixaudit.core.finding import Finding, Severity
 from prefixaudit.core.report import AuditReport, IsolationRow, TierFigures
 from prefixaudit.printable import printable
+from prefixaudit.wording import percent, plural
 
 _RULE_WIDTH = 32
 _FIRST_OPEN = 3
@@ -92,17 +93,17 @@ def key_lines(audit: AuditReport) -> Iterator[str]:
         if len(tier.gaps) > 1:
             for gap in tier.gaps:
                 yield (
-                    f"    for want of {gap.field}: {_plural(gap.num_requests, 'request')}, "
-                    f"{gap.num_tokens:,} tokens, {_plural(gap.num_pairs, 'pair')}"
+                    f"    for want of {gap.field}: {plural(gap.num_requests, 'request')}, "
+                    f"{gap.num_tokens:,} tokens, {plural(gap.num_pairs, 'pair')}"
                 )
 
 
 def _tier_row(tier: TierFigures) -> str:
-    rates = f"{_percent(tier.token_hit_rate):>15}{_percent(tier.safe_token_hit_rate):>15}"
+    rates = f"{percent(tier.token_hit_rate):>15}{percent(tier.safe_token_hit_rate):>15}"
     gaps = "nothing"
     if tier.gaps:
         gaps = (
-            f"{_plural(tier.num_unsafe_requests, 'request')}, {tier.num_unsafe_tokens:,} tokens; "
+            f"{plural(tier.num_unsafe_requests, 'request')}, {tier.num_unsafe_tokens:,} tokens; "
             f"+ {', '.join(tier.smallest_closing_fields)} closes it"
         )
         if tier.kind == "router-index":
@@ -137,8 +138,8 @@ def isolation_lines(
         if row is not base and share is not None and base_share is not None:
             more = f"{100 * (share - base_share):+.2f}"
         yield (
-            f"  {label:<42}{_percent(row.token_hit_rate):>15}{points:>9}"
-            f"{_percent(share):>15}{more:>9}"
+            f"  {label:<42}{percent(row.token_hit_rate):>15}{points:>9}"
+            f"{percent(share):>15}{more:>9}"
         ).rstrip()
 
 
@@ -153,13 +154,5 @@ def proposal_lines(audit: AuditReport) -> Iterator[tuple[int, str]]:
         )
 
 
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def _share(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.2f} %"

@@ -9,7 +9,7 @@ from prefixaudit.core.report import Report, UnknownField
 from prefixaudit.printable import printable
 from prefixaudit.render._header import FIRST_SKIPPED
 from prefixaudit.render._style import Style
-from prefixaudit.render._units import plural
+from prefixaudit.wording import plural
 
 
 def unknown_lines(report: Report, style: Style) -> Iterator[str]:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from prefixaudit.core.report import CurveMark, CurvePoint, Report
 from prefixaudit.render._plot import Mark, plot_curve
 from prefixaudit.render._style import Style
-from prefixaudit.render._units import blocks, gib, percent
+from prefixaudit.render._units import blocks, gib
+from prefixaudit.wording import percent
 
 _MARKS: tuple[CurveMark, ...] = ("this-pool", "knee", "endless")
 

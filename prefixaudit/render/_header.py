@@ -9,7 +9,8 @@ from pathlib import PurePath
 from prefixaudit.core.report import ReadFile, Report
 from prefixaudit.printable import printable
 from prefixaudit.render._style import Style
-from prefixaudit.render._units import blocks, duration, gib, plural, size
+from prefixaudit.render._units import blocks, duration, gib, size
+from prefixaudit.wording import plural
 
 FIRST_SKIPPED = 3
 

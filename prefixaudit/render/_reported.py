@@ -9,6 +9,7 @@ from typing import Any
 
 from prefixaudit.core.reported import CachedGap, EngineFigures, ReportedFacts, ReportedUsage
 from prefixaudit.printable import printable
+from prefixaudit.wording import percent, plural
 
 
 def reported_lines(facts: ReportedFacts) -> Iterator[tuple[int, str]]:
@@ -33,7 +34,7 @@ def reported_lines(facts: ReportedFacts) -> Iterator[tuple[int, str]]:
             4,
             (
                 "  replayed, an endless pool: "
-                f"{_percent(facts.replayed_endless_hit_rate)} of the prompt tokens"
+                f"{percent(facts.replayed_endless_hit_rate)} of the prompt tokens"
             ),
         )
     if facts.num_repeated_ids:
@@ -49,20 +50,20 @@ def reported_lines(facts: ReportedFacts) -> Iterator[tuple[int, str]]:
 def _usage(usage: ReportedUsage) -> Iterator[tuple[int, str]]:
     num_known = usage.num_with_cached + usage.num_null_cached
     if num_known:
-        rate = _percent(usage.hit_rate)
+        rate = percent(usage.hit_rate)
         if usage.hit_rate is None:
             low, high = usage.hit_rate_if_null_is_zero, usage.hit_rate_of_reported_only
-            rate = "not known" if low is None else f"{_percent(low)[:-2]}-{_percent(high)}"
+            rate = "not known" if low is None else f"{percent(low)[:-2]}-{percent(high)}"
         line = (
             f"  {'token hit rate':<30}{rate:>15}    {usage.cached_tokens:,} of "
-            f"{usage.prompt_tokens:,} tokens, {_plural(num_known, 'request')}"
+            f"{usage.prompt_tokens:,} tokens, {plural(num_known, 'request')}"
         )
         yield 49, line
     if usage.num_null_cached:
         meaning = "zero" if usage.null_means == "zero" else "zero or not counted"
         yield (
             4,
-            f"  null for {_plural(usage.num_null_cached, 'request')} is {meaning}: "
+            f"  null for {plural(usage.num_null_cached, 'request')} is {meaning}: "
             f"{usage.null_reason}",
         )
     missing = usage.num_without_usage + usage.num_without_cached
@@ -70,7 +71,7 @@ def _usage(usage: ReportedUsage) -> Iterator[tuple[int, str]]:
         yield (
             4,
             (
-                f"  {missing:,} of {_plural(usage.num_requests, 'request')} say nothing of cached "
+                f"  {missing:,} of {plural(usage.num_requests, 'request')} say nothing of cached "
                 f"tokens ({usage.num_without_usage:,} have no usage): left out, not zero"
             ),
         )
@@ -79,7 +80,7 @@ def _usage(usage: ReportedUsage) -> Iterator[tuple[int, str]]:
 def _gap(gap: CachedGap) -> str:
     than = "more" if gap.is_more else "fewer"
     return (
-        f"{_plural(gap.num_requests, 'request')}, {gap.num_tokens:,} tokens {than} than replayed: "
+        f"{plural(gap.num_requests, 'request')}, {gap.num_tokens:,} tokens {than} than replayed: "
         f"{gap.about}"
     )
 
@@ -89,7 +90,7 @@ def _engine(engine: EngineFigures) -> str:
     if "=" not in name and engine.server is not None:  # a number, not the labels of a metric
         name = f"engine {name}"
     rates = [
-        f"{about} {_percent(rate)}"
+        f"{about} {percent(rate)}"
         for about, rate in (
             ("since its start", engine.since_start),
             ("its last requests", engine.recent),
@@ -130,11 +131,3 @@ def reported_values(facts: ReportedFacts | None) -> dict[str, Any]:
         for engine in facts.engines
     ]
     return values
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.2f} %"
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

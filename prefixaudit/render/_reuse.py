@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 from prefixaudit.core.report import Hits, Report
 from prefixaudit.render._style import Style
-from prefixaudit.render._units import bar, flop_unit, percent, plural
+from prefixaudit.render._units import bar, flop_unit
+from prefixaudit.wording import percent, plural
 
 
 def reuse_lines(report: Report, style: Style) -> Iterator[str]:

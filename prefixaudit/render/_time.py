@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from prefixaudit.core.report import Report
 from prefixaudit.printable import printable
 from prefixaudit.render._style import Style
-from prefixaudit.render._units import gib, plural
+from prefixaudit.render._units import gib
+from prefixaudit.wording import plural
 
 if TYPE_CHECKING:
     from prefixaudit.core.times import ForkFacts, TimeFacts, TimePercentiles

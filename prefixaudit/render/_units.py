@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
+from prefixaudit.wording import plural
+
 _GIB = 2**30
 _BAR = "▏▎▍▌▋▊▉█"
 
 
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def blocks(count: int) -> str:
     return plural(count, "block")
-
-
-def percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.2f} %"
 
 
 def gib(num_bytes: float | None) -> str:

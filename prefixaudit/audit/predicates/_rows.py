@@ -32,10 +32,6 @@ def fields_of(mask: int) -> tuple[str, ...]:
     return tuple(name for name, bit in _BIT.items() if mask & bit)
 
 
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def by_identity(identities: Sequence[Identity], name: str) -> tuple[NDArray[np.bool_], ...]:
     """Return for each identity (bool): its field is known, and it is known to be absent."""
     values: list[Any] = [getattr(identity, name) for identity in identities]

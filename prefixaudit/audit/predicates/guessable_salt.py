@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from prefixaudit.audit.predicates._rows import MAX_EVIDENCE, indices, pair, plural
+from prefixaudit.audit.predicates._rows import MAX_EVIDENCE, indices, pair
 from prefixaudit.audit.predicates._salts import first_replay, salts_of
 from prefixaudit.core.audit import AuditSubject
 from prefixaudit.core.finding import Observation
 from prefixaudit.core.rule import Parameter, PredicateSpec
+from prefixaudit.wording import plural
 
 # vLLM advises 256 bits; 12 characters of Base64 are 72 bits, out of reach of timing probes.
 _MIN_LENGTH: Final = 12

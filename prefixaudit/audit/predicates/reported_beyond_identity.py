@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from prefixaudit.audit.predicates._rows import plural
 from prefixaudit.core.audit import AuditSubject
 from prefixaudit.core.finding import Observation
 from prefixaudit.core.rule import PredicateSpec
+from prefixaudit.wording import plural
 
 
 def _observe(subject: AuditSubject, params: Mapping[str, Any]) -> Iterator[Observation]:

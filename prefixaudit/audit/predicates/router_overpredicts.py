@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from prefixaudit.audit.predicates._rows import evidence_of, fields_of, indices, mask_of, plural
+from prefixaudit.audit.predicates._rows import evidence_of, fields_of, indices, mask_of
 from prefixaudit.core.audit import AuditSubject, TierReplay
 from prefixaudit.core.finding import Observation
 from prefixaudit.core.identity import IDENTITY_FIELDS
 from prefixaudit.core.rule import Parameter, PredicateSpec
+from prefixaudit.wording import plural
 
 
 def _observe(subject: AuditSubject, params: Mapping[str, Any]) -> Iterator[Observation]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from prefixaudit.audit.predicates._rows import MAX_EVIDENCE, indices, pair, plural
+from prefixaudit.audit.predicates._rows import MAX_EVIDENCE, indices, pair
 from prefixaudit.audit.predicates._salts import first_replay, salts_of
 from prefixaudit.core.audit import AuditSubject
 from prefixaudit.core.engine import EngineProfile
 from prefixaudit.core.finding import Observation
 from prefixaudit.core.rule import Parameter, PredicateSpec
+from prefixaudit.wording import plural
 
 
 def _observe(subject: AuditSubject, params: Mapping[str, Any]) -> Iterator[Observation]:

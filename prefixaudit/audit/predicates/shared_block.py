@@ -13,20 +13,14 @@ from typing import Any, Final, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixaudit.audit.predicates._rows import (
-    by_identity,
-    evidence_of,
-    fields_of,
-    indices,
-    mask_of,
-    plural,
-)
+from prefixaudit.audit.predicates._rows import by_identity, evidence_of, fields_of, indices, mask_of
 from prefixaudit.core.audit import AuditSubject, TierReplay
 from prefixaudit.core.engine import TierKind
 from prefixaudit.core.finding import Observation
 from prefixaudit.core.identity import CONTENT_FIELDS, IDENTITY_FIELDS, ISOLATION_FIELDS
 from prefixaudit.core.rule import Parameter, PredicateSpec
 from prefixaudit.core.unknown import UNKNOWN
+from prefixaudit.wording import plural
 
 _KINDS: Final = get_args(TierKind)
 _KV_KINDS: Final = ("local-pool", "external-store")

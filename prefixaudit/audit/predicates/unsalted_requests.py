@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from prefixaudit.audit.predicates._rows import MAX_EVIDENCE, by_identity, indices, pair, plural
+from prefixaudit.audit.predicates._rows import MAX_EVIDENCE, by_identity, indices, pair
 from prefixaudit.audit.predicates._salts import first_replay, owner_of
 from prefixaudit.core.audit import AuditSubject
 from prefixaudit.core.finding import Observation
 from prefixaudit.core.rule import PredicateSpec
+from prefixaudit.wording import plural
 
 
 def _observe(subject: AuditSubject, params: Mapping[str, Any]) -> Iterator[Observation]:

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from prefixaudit.audit.predicates._rows import evidence_of, indices, plural
+from prefixaudit.audit.predicates._rows import evidence_of, indices
 from prefixaudit.core.audit import AuditSubject
 from prefixaudit.core.finding import Observation
 from prefixaudit.core.rule import PredicateSpec
+from prefixaudit.wording import plural
 
 
 def _observe(subject: AuditSubject, params: Mapping[str, Any]) -> Iterator[Observation]:
