@@ -45,12 +45,12 @@ from prefixaudit.core.request import ChatMessages, RawText, Request, Skipped, So
 from prefixaudit.core.trace import BlockTrace, Int64Array
 from prefixaudit.core.trace_batch import TraceBatch
 from prefixaudit.deployment import Deployment
-from prefixaudit.deployment.public import PublicPrefix
 from prefixaudit.errors import ConfigurationError
 from prefixaudit.pool.separate import numbered
 
 if TYPE_CHECKING:
     from prefixaudit.analysis.gathered import Rows
+    from prefixaudit.deployment.public import PublicPrefix
     from prefixaudit.prompts import ReplayOptions
 
 _MIN_TENANTS_OF_A_PROPOSAL: Final = 3

@@ -23,7 +23,7 @@ from prefixaudit.why.rendering import common_text_length
 from prefixaudit.why.runs import Pair, Remembered
 
 if TYPE_CHECKING:
-    from prefixaudit.analysis.pipeline import AnalysisOptions
+    from prefixaudit.analysis.options import AnalysisOptions
 
 _AROUND: Final = 60
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -24,12 +24,13 @@ from prefixaudit.core.unknown import UNKNOWN
 from prefixaudit.deployment import Deployment
 from prefixaudit.errors import IncompleteError
 from prefixaudit.logs import LogStream, one_by_one
-from prefixaudit.prompts import Replayer, ReplayRun, ReplayStatistics
+from prefixaudit.prompts import ReplayStatistics
 
 if TYPE_CHECKING:
     from prefixaudit.analysis.auditing import Auditing
     from prefixaudit.analysis.reasons import Reasons
     from prefixaudit.analysis.warming import Warming
+    from prefixaudit.prompts import Replayer, ReplayRun
 
 LogItem: TypeAlias = Request | Skipped | TraceBatch
 
@@ -88,16 +89,18 @@ class _Remembered:
 class IdReplay:
     """Replays a log of block ids: nothing is rendered or encoded, so nothing is spent on it.
 
-    Other prompts between them go to the replayer. `statistics` are its.
+    Other prompts between them go to a replayer, which is made for the first one. `statistics` are
+    its.
     """
 
-    def __init__(self, items: Iterable[LogItem], replayer: Replayer) -> None:
+    def __init__(self, items: Iterable[LogItem], make_replayer: Callable[[], Replayer]) -> None:
         self._items = items
-        self._replayer = replayer
+        self._make_replayer = make_replayer
+        self._replayer: Replayer | None = None
 
     @property
     def statistics(self) -> ReplayStatistics:
-        return self._replayer.statistics
+        return ReplayStatistics() if self._replayer is None else self._replayer.statistics
 
     def __iter__(self) -> Iterator[Prompt | Skipped | TraceBatch]:
         for item in self._items:
@@ -106,6 +109,8 @@ class IdReplay:
             elif isinstance(item.prompt, BlockHashes):
                 yield _prompt_of_ids(item, item.prompt)
             else:
+                if self._replayer is None:
+                    self._replayer = self._make_replayer()
                 yield self._replayer.replay(item)
 
 

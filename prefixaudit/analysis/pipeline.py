@@ -3,84 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from prefixaudit.analysis.gathered import Gathered, from_trace_file
 from prefixaudit.analysis.gathering import IdReplay, LogItem, Progress, gather, holds_ids
+from prefixaudit.analysis.options import AnalysisOptions
 from prefixaudit.core.report import Report
 from prefixaudit.core.request import ChatMessages, RawText, Request
 from prefixaudit.core.trace_batch import TraceBatch
 from prefixaudit.deployment import Deployment
 from prefixaudit.errors import ConfigurationError, UsageError
-from prefixaudit.prompts import (
-    AS_SENT,
-    Replayer,
-    ReplayOptions,
-    ReplayRun,
-    replay_many,
-    rules_of,
-)
+from prefixaudit.prompts import AS_SENT, ReplayOptions, rules_of
 
 if TYPE_CHECKING:
     from prefixaudit.analysis.auditing import Auditing
     from prefixaudit.analysis.reasons import Reasons
     from prefixaudit.analysis.warming import Warming
-    from prefixaudit.logs import ReadOptions
+    from prefixaudit.prompts import Replayer, ReplayRun
 
 # A process takes about a second to start and replays a few megabytes a second.
 _BYTES_WORTH_A_PROCESS: Final = 32 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnalysisOptions:
-    """How a log is read and replayed.
-
-    `trace_block_size` is the size in tokens of a trace's blocks, None: found from its records.
-    `year`, `max_log_len` and `field_map` are those of ReadOptions; so are the limits of a line and
-    of what comes out of an archive, None: its defaults.
-    `jobs` None is as many processes as the log is worth, at most all cores. `audit` False leaves
-    the audit out; `rule_folders` hold rules beside the own ones. `why` False leaves out where
-    tokens go; `what_if` replays the log again for each cause that can be repaired. `warm_from` is a
-    dump of KV events: what the pool holds before the log.
-    """
-
-    log_format: str | None = None
-    trace_block_size: int | None = None
-    year: int | None = None
-    max_log_len: int | None = None
-    field_map: Mapping[str, str] = field(default_factory=dict)
-    max_line_bytes: int | None = None
-    max_decompressed_bytes: int | None = None
-    cache_generated: Literal["auto", "on", "off"] = "auto"
-    jobs: int | None = None
-    audit: bool = True
-    rule_folders: tuple[Path, ...] = ()
-    why: bool = True
-    what_if: bool = False
-    warm_from: Path | None = None
-
-    def read_options(self, deployment: Deployment | None = None) -> ReadOptions:
-        """Return how logs are read; the deployment's engine decides what some bodies become."""
-        from prefixaudit.logs import ReadOptions
-
-        found = ReadOptions(
-            log_format=self.log_format,
-            trace_block_size=self.trace_block_size,
-            year=self.year,
-            max_log_len=self.max_log_len,
-            field_map=self.field_map,
-        )
-        if self.max_line_bytes is not None:
-            found = replace(found, max_line_bytes=self.max_line_bytes)
-        if self.max_decompressed_bytes is not None:
-            found = replace(found, max_decompressed_bytes=self.max_decompressed_bytes)
-        engine = None if deployment is None else deployment.engine
-        if engine is not None:
-            found = replace(found, engine=engine.name, engine_version=engine.version)
-        return found
 
 
 class Quiet:
@@ -200,11 +145,18 @@ def gather_logs(
     stream = read_logs(paths, options.read_options(deployment))
     replay_options = replay_options_for(deployment, encode_generated=caches_answers)
 
+    def make_replayer() -> Replayer:
+        from prefixaudit.prompts import Replayer
+
+        return Replayer(deployment.model_dir, replay_options)
+
     def replay(
         items: Iterable[LogItem], first: Request | TraceBatch | None
     ) -> ReplayRun | IdReplay:
         if holds_ids(first):
-            return IdReplay(items, Replayer(deployment.model_dir, replay_options))
+            return IdReplay(items, make_replayer)
+        from prefixaudit.prompts import replay_many
+
         jobs = _jobs(options, first, stream.num_bytes_total)
         return replay_many(one_by_one(items), deployment.model_dir, replay_options, jobs=jobs)
 

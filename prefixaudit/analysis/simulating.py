@@ -210,8 +210,7 @@ def with_slots(trace: BlockTrace) -> BlockTrace:
     Where a trace has an id for the tail, equal ids after equal blocks are one block.
     """
     from prefixaudit.chain.partial import with_partial_blocks
-    from prefixaudit.pool.explicit import num_slots
-    from prefixaudit.pool.explicit_curve import with_tails
+    from prefixaudit.pool.tails import num_slots, with_tails
 
     if trace.has_partial_id.any():
         with_ids = with_partial_blocks(trace)

@@ -24,7 +24,7 @@ from prefixaudit.why.grouping import advice_with
 from prefixaudit.why.repairs import Repair, plan_repair
 
 if TYPE_CHECKING:
-    from prefixaudit.analysis.pipeline import AnalysisOptions
+    from prefixaudit.analysis.options import AnalysisOptions
 
 _MOST_CAUSES: Final = 8
 

@@ -9,7 +9,7 @@ forks            what several samples of one prompt hold
 vllm, sglang     the engines' own pools, operation by operation
 eviction         policies of radix trees, one file each
 explicit         vLLM's block pool at chosen capacities; explicit_blocks: ids of a request's blocks
-explicit_curve   its curve, and where that is exact
+explicit_curve   its curve, and where that is exact; tails: blocks that a request takes at its end
 explicit_engine  the pool of an engine profile at chosen capacities
 
 The loops are compiled and stand alone in `*_kernels.py`, each beside the module that calls them.

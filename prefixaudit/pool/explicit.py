@@ -20,6 +20,7 @@ from prefixaudit.core.trace import BlockTrace, Int32Array, Int64Array
 from prefixaudit.pool import explicit_kernels, lru_kernels
 from prefixaudit.pool.lru import hits_at, lookup_limits
 from prefixaudit.pool.separate import own_nodes
+from prefixaudit.pool.tails import num_slots
 
 # Below this many steps plain Python is done before the compiled code is loaded.
 _FEW_STEPS: Final = 5_000
@@ -107,14 +108,6 @@ def simulate_pool_at(
     first = at(capacities_blocks[0])
     with ThreadPoolExecutor(max_workers=jobs) as executor:
         return (first, *executor.map(at, capacities_blocks[1:]))
-
-
-def num_slots(trace: BlockTrace) -> tuple[Int64Array, Int64Array]:
-    """Return the blocks that each request takes: for its prompt, and with its answer (int64)."""
-    size = trace.block_size
-    prompt = -(-trace.num_prompt_tokens // size)
-    both = -(-(trace.num_prompt_tokens + trace.num_generated_tokens) // size)
-    return prompt, np.maximum(both, trace.num_blocks)
 
 
 @dataclass(frozen=True, slots=True)

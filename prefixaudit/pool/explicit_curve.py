@@ -23,9 +23,10 @@ import numpy as np
 
 from prefixaudit.core.engine import EngineProfile
 from prefixaudit.core.pool import HitCurve
-from prefixaudit.core.trace import BlockTrace, BlockTree, Float64Array, Int32Array, Int64Array
-from prefixaudit.pool.explicit import BlockPoolRules, num_slots, simulate_pool
+from prefixaudit.core.trace import BlockTrace, Float64Array, Int32Array, Int64Array
+from prefixaudit.pool.explicit import BlockPoolRules, simulate_pool
 from prefixaudit.pool.lru import replay_lru
+from prefixaudit.pool.tails import num_slots, with_tails
 
 _RADIX_REASON: Final = (
     "a radix tree evicts whole leaves, so a larger pool doesn't hold all that a smaller one holds"
@@ -162,26 +163,3 @@ def _add_shifted(
     """Add a curve that begins `shift` capacities later and stays at its end."""
     total[shift : shift + len(curve)] += curve
     total[shift + len(curve) :] += curve[-1]
-
-
-def with_tails(trace: BlockTrace, tails: Int64Array) -> BlockTrace:
-    """Return the trace with a node of its own for the tail blocks of each request."""
-    tree = trace.tree
-    having = np.flatnonzero(tails)
-    nodes = len(tree.parent) + np.arange(len(having))
-    first = trace.num_distinct_blocks + np.cumsum(tails[having]) - tails[having]
-    node = trace.node.copy()
-    node[having] = nodes
-    return replace(
-        trace,
-        node=node,
-        num_blocks=(trace.num_blocks + tails).astype(np.int32),
-        tree=BlockTree(
-            parent=np.concatenate([tree.parent, trace.node[having]]),
-            first_block=np.concatenate([tree.first_block, first]),
-            num_blocks=np.concatenate([tree.num_blocks, tails[having].astype(np.int32)]),
-            depth_blocks=np.concatenate([tree.depth_blocks, trace.num_blocks[having]]),
-            # No tail is ever compared, so what its labels are doesn't matter.
-            labels=np.concatenate([tree.labels, np.zeros((int(tails.sum()), 2), np.uint64)]),
-        ),
-    )

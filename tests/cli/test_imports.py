@@ -21,6 +21,15 @@ _OF_DEPLOYMENTS = (
     "prefixaudit.engines",
     "prefixaudit.families",
 )
+# What renders, encodes and compares prompts; pools of other kinds than the one that is simulated.
+_OF_TEXT = (
+    "prefixaudit.pool.explicit",
+    "prefixaudit.prompts.parallel",
+    "prefixaudit.prompts.replayer",
+    "prefixaudit.prompts.templates",
+    "prefixaudit.why.explaining",
+    "prefixaudit.why.pairing",
+)
 
 
 @pytest.fixture(scope="module")
@@ -50,3 +59,28 @@ def test_trace_without_a_deployment_needs_no_reader_of_one(
 ) -> None:
     assert "prefixaudit.analysis.pipeline" in of_a_trace
     assert name not in of_a_trace
+
+
+@pytest.mark.parametrize("name", _OF_TEXT)
+def test_trace_of_ids_needs_nothing_for_text(of_a_trace: frozenset[str], name: str) -> None:
+    assert "prefixaudit.analysis.pipeline" in of_a_trace
+    assert name not in of_a_trace
+
+
+def test_look_at_a_log_compiles_nothing(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"model": "m", "messages": [{"role": "user", "content": "Hello"}]}\n')
+
+    modules = _modules_after(tmp_path, "inspect", "log.jsonl")
+
+    assert "prefixaudit.analysis.inspecting" in modules
+    assert "numba" not in modules
+
+
+def test_gate_without_a_log_compiles_nothing(tmp_path: Path) -> None:
+    (tmp_path / "prefixaudit.toml").write_text('[engine]\nname = "vllm"\nversion = "0.33.0"\n')
+
+    modules = _modules_after(tmp_path, "gate", "prefixaudit.toml")
+
+    assert "prefixaudit.gate.evaluate" in modules
+    assert "numba" not in modules

@@ -12,9 +12,9 @@ from prefixaudit.core.trace import BlockTrace
 from prefixaudit.deployment import Overrides, load_deployment
 from prefixaudit.plan import PlanOptions, plan
 from prefixaudit.plan.options import GpuChoice
-from prefixaudit.pool.explicit import BlockPoolRules, num_slots, simulate_pool
-from prefixaudit.pool.explicit_curve import with_tails
+from prefixaudit.pool.explicit import BlockPoolRules, simulate_pool
 from prefixaudit.pool.lru import hits_at
+from prefixaudit.pool.tails import num_slots, with_tails
 from prefixaudit.pool.vllm.rules import GroupRules, pool_rules, release_rules
 from prefixaudit.pool.vllm.scheduler import SchedulerRules
 from prefixaudit.pool.vllm.timed import StepSeconds, TimedServing, serve_timed
