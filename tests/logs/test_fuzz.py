@@ -67,5 +67,7 @@ def test_reader_loses_no_record_of_any_json(
 
         assert with_items <= lines
         assert read.stream.num_records >= len(with_items)
+        if file.layout == "document":  # a line feed within braces: one record on several lines
+            continue
         assert read.stream.num_records + file.num_other_lines >= len(lines)
         assert len(lines) <= len(with_items) + num_aside
