@@ -11,12 +11,16 @@ libcachesim         LRU, one capacity, `process_trace` of a reader of this forma
 libcachesim by hand the same without the package's loop: one request object, changed id by id
 libcachesim text    the same through its own C reader, after writing the ids as lines of text
 
+The package's modules are compiled to bytecode first, as they are where pip installed them: an
+editable install leaves that to the first run, and to every run where Python may not write it.
+
 The peers come with `pip install kvcache-simulator==0.1.3 libcachesim==0.3.5`.
 """
 
 from __future__ import annotations
 
 import argparse
+import compileall
 import subprocess
 import sys
 import tempfile
@@ -24,6 +28,8 @@ from pathlib import Path
 
 from measure import machine, median, run_by_turns, run_once, table
 from traces import TraceShape, write_mooncake
+
+import prefixaudit
 
 CAPACITY_BLOCKS = 262_144
 # kvcache-simulator takes GiB of a model it knows: Llama-3.1-8B in bf16 has 2 MiB a 16-token block.
@@ -115,6 +121,7 @@ def main() -> None:
                     python, "-c", LIBCACHESIM_TEXT, str(trace), str(CAPACITY_BLOCKS),
                 ],
             }  # fmt: skip
+        compileall.compile_dir(Path(prefixaudit.__file__).parent, quiet=1)
         interpreter = run_once([python, "-c", "import prefixaudit"])
         try:
             runs = run_by_turns(commands, arguments.runs)
