@@ -31,7 +31,8 @@ class Boundaries:
     first_is_special  a text's first word is encoded differently from the same word elsewhere, so
                       a part that isn't first has to keep the added token before it
     pairs             (left, right) characters between which a text may be cut
-    samples           some of them of every kind: where these hold, the others do
+    in_runs           the same of whitespace, if one of `behind_runs` follows
+    samples           some pairs of every kind: where these hold, the others do
     drops_space       the normalizer puts a space before every part, so a part that was cut off
                       before a space is encoded without it (Llama 2 and its like)
     never_behind      characters that mustn't follow a dropped space: an added token that they may
@@ -44,6 +45,8 @@ class Boundaries:
     first_is_special: bool
     pairs: frozenset[Pair]
     notes: tuple[str, ...]
+    in_runs: frozenset[Pair] = frozenset()
+    behind_runs: frozenset[str] = frozenset()
     samples: tuple[Pair, ...] = ()
     drops_space: bool = False
     never_behind: frozenset[str] = frozenset()
@@ -90,7 +93,7 @@ def find_boundaries(tokenizer: Mapping[str, Any]) -> Boundaries:
         and not (some_strip_right and token["content"][0].isspace())
     )
     space_first = _puts_space_first(tokenizer)
-    certain = CertainPairs(pairs=frozenset(), samples=())
+    certain = CertainPairs()
     try:
         certain = certain_pairs(tokenizer, tokens, space_first=space_first)
     except UndecidableError as reason:
@@ -103,6 +106,8 @@ def find_boundaries(tokenizer: Mapping[str, Any]) -> Boundaries:
         cut_at=cut_at,
         first_is_special=_first_is_special(tokenizer),
         pairs=certain.pairs,
+        in_runs=certain.in_runs,
+        behind_runs=certain.behind_runs,
         samples=certain.samples,
         notes=tuple(notes),
         drops_space=space_first,

@@ -16,7 +16,7 @@ import itertools
 import string
 import sys
 import unicodedata
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -30,11 +30,15 @@ from prefixaudit.prompts.pre_tokenizers import SPACE_MARK, Step, flat, prepends,
 Pair: TypeAlias = tuple[str, str]
 
 # Characters on the two sides of a possible cut.
-_LEFT = string.ascii_letters + string.digits + string.punctuation
-_RIGHT = "\n\r\t " + _LEFT
+_SPACES = "\n\r\t "
+_PRINTED = string.ascii_letters + string.digits + string.punctuation
+# What printed ASCII characters may become with a combining mark behind them.
+_LATIN = "".join(map(chr, (*range(0xC0, 0x250), *range(0x1E00, 0x1F00), 0x226E, 0x2260, 0x226F)))
 
 _NORMALIZERS_BY_CHARACTER = frozenset({"Lowercase", "StripAccents", "Nmt", "BertNormalizer"})
 _UNICODE_FORMS = frozenset({"NFC", "NFD", "NFKC", "NFKD"})
+# Those that leave spaces alone, and make none of a printed character.
+_KEEPING_SPACES = _UNICODE_FORMS | {"Lowercase", "StripAccents"}
 # What ASCII characters but letters become when a combining mark follows and forms are composed.
 _COMPOSED = {"<": "\u226e", "=": "\u2260", ">": "\u226f"}
 _NUM_SAMPLES_OF_A_KIND = 6
@@ -42,10 +46,17 @@ _NUM_SAMPLES_OF_A_KIND = 6
 
 @dataclass(frozen=True, slots=True)
 class CertainPairs:
-    """All (left, right) pairs that are certain, and some of every kind of them, to be proved."""
+    """Between which characters a text may be cut.
 
-    pairs: frozenset[Pair]
-    samples: tuple[Pair, ...]
+    pairs     (left, right), whatever stands around them
+    in_runs   (left, right), both whitespace, if one of `behind_runs` follows
+    samples   some pairs of every kind, to be proved
+    """
+
+    pairs: frozenset[Pair] = frozenset()
+    in_runs: frozenset[Pair] = frozenset()
+    behind_runs: frozenset[str] = frozenset()
+    samples: tuple[Pair, ...] = ()
 
 
 def certain_pairs(
@@ -61,13 +72,20 @@ def certain_pairs(
     normalizers = list(flat(tokenizer.get("normalizer"), "normalizers"))
     if space_first:
         normalizers = [step for step in normalizers if step["type"] == "Replace"]
-    # What a step puts before a text that doesn't start with a space must not be put there.
-    rights = " " if space_first or any(map(prepends, configured)) else _RIGHT
-    left_sides = list(_sides(_LEFT, normalizers, steps, is_right=False))
-    right_sides = list(_sides(rights, normalizers, steps, is_right=True))
+    lefts_wanted = rights_wanted = _SPACES + _PRINTED
+    some_strip = any(token.get("lstrip") or token.get("rstrip") for token in tokens)
+    some_prepend = space_first or any(map(prepends, configured))
+    if some_strip or some_prepend:
+        lefts_wanted = _PRINTED  # a token that strips takes all the spaces beside itself
+    if some_prepend:
+        # What a step puts before a text that doesn't start with a space must not be put there.
+        rights_wanted = " "
+    left_sides = list(_sides(lefts_wanted, normalizers, steps, is_right=False))
+    right_sides = list(_sides(rights_wanted, normalizers, steps, is_right=True))
     written = itertools.chain.from_iterable(side.written for side in left_sides + right_sides)
     vocabulary = _JoinedInVocabulary(tokenizer.get("model") or {}, written)
-    forbidden = _forbidden(tokens, normalizers)
+    contents = _contents(tokens)
+    forbidden = _forbidden(contents, normalizers)
     # A token that takes the spaces behind itself would eat into what stands right of the cut.
     endings = {token["content"][-1] for token in tokens if token.get("rstrip")}
 
@@ -90,7 +108,51 @@ def certain_pairs(
         else:  # decided one by one: a pair for each left and each right character
             samples += {left: (left, right) for left, right in found}.values()
             samples += {right: (left, right) for left, right in found}.values()
-    return CertainPairs(pairs=frozenset(pairs), samples=tuple(samples))
+    in_runs: set[Pair] = set()
+    behind_runs = _PRINTED
+    if not (some_strip or some_prepend) and all(
+        step.get("type") in _KEEPING_SPACES for step in normalizers
+    ):
+        composes = any(step.get("type") in ("NFC", "NFKC") for step in normalizers)
+        in_runs, behind_runs = _in_runs(steps, _PRINTED + (_LATIN if composes else ""))
+        in_runs -= forbidden | set(pairs)
+        # Before an added token a run ends, as at the end of a text.
+        starts = {content[0] for content in contents}
+        behind_runs = "".join(c for c in behind_runs if starts.isdisjoint((c, c.lower())))
+    return CertainPairs(
+        pairs=frozenset(pairs),
+        in_runs=frozenset(in_runs),
+        behind_runs=frozenset(behind_runs if in_runs else ""),
+        samples=tuple(samples),
+    )
+
+
+def _in_runs(steps: Sequence[Step], behind: str) -> tuple[set[Pair], str]:
+    """Return between which spaces some step always splits, if one of some characters follows.
+
+    `behind` is what may follow for the steps when a printed ASCII character does in the text.
+    """
+    for place, step in enumerate(steps):
+        earlier = steps[:place]
+        if any(each.written(space) != space for each in earlier for space in _SPACES):
+            break
+        found = {
+            (left, right)
+            for left, right in itertools.product(_SPACES, repeat=2)
+            if step.in_run(left, right, behind)
+            and all(each(left, right) is False for each in earlier)
+        }
+        if found:
+            # A step before this one must not have parted the run from what follows.
+            parted = {
+                character
+                for character in behind
+                if any(each.may_split(space, character) for each in earlier for space in _SPACES)
+            }
+            if not parted.isdisjoint(_LATIN):
+                parted |= {*string.ascii_letters, *_COMPOSED}
+            return found, "".join(c for c in _PRINTED if c not in parted)
+    return set(), ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,25 +257,32 @@ def _normalized(
     raise UndecidableError(f"normalizer {kind}")
 
 
-def _forbidden(
-    tokens: Iterable[Mapping[str, Any]], normalizers: Iterable[Mapping[str, Any]]
-) -> set[Pair]:
-    """Return the neighbours in added tokens and in what normalizers replace."""
-    texts = {str(token["content"]) for token in tokens}
+def _contents(tokens: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return what added tokens may be in a text, before and after it is normalized."""
+    contents = set()
     for token in tokens:
+        content: str = token["content"]
+        contents.add(content)
         if token.get("normalized"):
             # Looked for in the normalized text, normalized itself.
-            texts |= _perhaps_normalized(str(token["content"]))
-    texts |= {str((step.get("pattern") or {}).get("String") or "") for step in normalizers}
-    return set(itertools.chain.from_iterable(map(itertools.pairwise, texts)))
+            contents |= _perhaps_normalized(content)
+    return contents
 
 
 def _perhaps_normalized(text: str) -> set[str]:
-    normalize = unicodedata.normalize
-    forms = {text, normalize("NFC", text), normalize("NFKC", text)}
-    forms |= {normalize("NFD", text), normalize("NFKD", text)}
-    forms |= {"".join(c for c in form if not unicodedata.combining(c)) for form in forms}
-    return forms | {form.lower() for form in forms}
+    forms = {text}
+    if not text.isascii():
+        normalize = unicodedata.normalize
+        forms |= {normalize("NFC", text), normalize("NFKC", text)}
+        forms |= {normalize("NFD", text), normalize("NFKD", text)}
+        forms |= {"".join(c for c in form if not unicodedata.combining(c)) for form in forms}
+    return (forms | {form.lower() for form in forms}) - {""}
+
+
+def _forbidden(contents: Set[str], normalizers: Iterable[Mapping[str, Any]]) -> set[Pair]:
+    """Return the neighbours in added tokens and in what normalizers replace."""
+    replaced = {str((step.get("pattern") or {}).get("String") or "") for step in normalizers}
+    return set(itertools.chain.from_iterable(map(itertools.pairwise, contents | replaced)))
 
 
 class _JoinedInVocabulary:

@@ -309,6 +309,12 @@ class TextEncoder:
                 if self.boundaries.drops_space:
                     after = after or "x"
                 yield "w " + before + left, right + after
+        behind_runs = sorted(self.boundaries.behind_runs)
+        for number, (left, right) in enumerate(sorted(self.boundaries.in_runs)):
+            for place, character in enumerate(behind_runs[number % 8 :: 8], number):
+                before = _PROBES_BEFORE[place % len(_PROBES_BEFORE)]
+                after = _PROBES_AFTER[place % len(_PROBES_AFTER)]
+                yield "w " + before + left, right + character + after
 
     def _pair_holds(self, sides: tuple[str, str]) -> bool:
         encode = self._tokenizer.encode
@@ -346,7 +352,9 @@ class TextEncoder:
         self.statistics.note(note)
         self.forget()
         self._cutter = Cutter(
-            replace(self.boundaries, pairs=frozenset(), samples=()) if keep_tokens else NOWHERE
+            replace(self.boundaries, pairs=frozenset(), in_runs=frozenset(), samples=())
+            if keep_tokens
+            else NOWHERE
         )
 
 

@@ -59,6 +59,9 @@ class PatternPositions:
             else:
                 self._follows[x] |= 1 << y
         self._alone = sum(1 << x for x in (part.first & part.last) - self._assertions)
+        self._first = sum(1 << x for x in part.first)
+        before_end = {x for x, y in follows if y in self._assertions & part.last}
+        self._last = sum(1 << x for x in part.last | before_end)
         self._positions: dict[str, int] = {}
         self._reached: dict[int, int] = {}
 
@@ -72,7 +75,17 @@ class PatternPositions:
 
     def joins(self, left: str, right: str) -> bool:
         """Say whether an attempt to match can consume `left` and then `right`."""
-        positions = self.kind(left)
+        return bool(self._reach(self.kind(left)) & self.kind(right))
+
+    def joins_before(self, left: str, right: str, behind: str) -> bool:
+        """Say whether a match can hold `left` and then `right`, and end there or go on with one
+        of the characters in `behind`."""
+        joined = self._reach(self.kind(left)) & self.kind(right)
+        reached = self._reach(joined)
+        return bool(joined & self._last) or any(reached & self.kind(c) for c in behind)
+
+    def _reach(self, positions: int) -> int:
+        """Return the positions that can follow one of `positions`."""
         reached = self._reached.get(positions)
         if reached is None:
             reached = 0
@@ -80,11 +93,19 @@ class PatternPositions:
                 if positions >> x & 1:
                     reached |= following
             self._reached[positions] = reached
-        return bool(reached & self.kind(right))
+        return reached
 
     def looks_past(self, left: str) -> bool:
         """Say whether a lookahead can be evaluated right behind `left`."""
         return bool(self.kind(left) & self._before_assertions)
+
+    def may_end_between(self, left: str, right: str) -> bool:
+        """Say whether a match can end behind `left` or start at `right`."""
+        return bool(self.kind(left) & self._last or self.kind(right) & self._first)
+
+    def looks_ahead(self) -> bool:
+        """Say whether there is a lookahead at all."""
+        return bool(self._assertions)
 
     def always_matches(self, character: str) -> bool:
         """Say whether a match always exists that starts at `character`, whatever follows."""

@@ -6,6 +6,7 @@ UndecidableError.
 
 from __future__ import annotations
 
+import contextlib
 import string
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
@@ -16,6 +17,10 @@ SPACE_MARK = "\u2581"
 
 # The pattern that `ByteLevel(use_regex=True)` has built in (GPT-2).
 _BYTE_LEVEL = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+# How most patterns end: of a run of whitespace before something else, all but the last character.
+_RUN = r"|\s+(?!\S)|\s+"
+# What comes right before, so that no run that holds a line end gets there.
+_LINE_ENDS = (r"|\s*[\r\n]+", r"|\s*[\r\n]")
 _WORDS = r"\w+|[^\w\s]+"
 
 # How `ByteLevel` writes these bytes; printable ASCII stays what it is.
@@ -30,6 +35,17 @@ class Step:
 
     def __call__(self, left: str, right: str) -> bool | None:
         raise NotImplementedError
+
+    def in_run(self, left: str, right: str, behind: str) -> bool | None:
+        """Say the same of two whitespace characters, if one of `behind` follows and is still there.
+
+        `behind` are all characters that may follow, none of them whitespace.
+        """
+        return self(left, right)
+
+    def may_split(self, left: str, right: str) -> bool:
+        """Say whether it isn't certain that the step never splits between two characters."""
+        return self(left, right) is not False
 
     def kind(self, character: str) -> Hashable:
         """Return a value that is equal for characters which the step treats alike."""
@@ -46,9 +62,18 @@ class _Pattern(Step):
         if invert and behavior not in ("Isolated", "Removed"):
             raise UndecidableError(f"an inverted split that is {behavior}")
         self._behavior = behavior
+        self._before_run: PatternPositions | None = None
+        before = _without_end(pattern, _RUN)
+        if before is not None and behavior == "Isolated" and not invert:
+            self._takes_line_ends = any(_without_end(before, end) is not None for end in _LINE_ENDS)
+            with contextlib.suppress(UndecidableError):  # then it isn't an alternative of the whole
+                self._before_run = PatternPositions(before)
 
     def __call__(self, left: str, right: str) -> bool | None:
         positions = self._positions
+        if self._before_run is not None and self._takes_line_ends and left in "\r\n":
+            # Whitespace before a line end never gets to the run's own lookahead.
+            positions = self._before_run
         if positions.joins(left, right) or positions.looks_past(left):
             return None
         if self._behavior in ("Isolated", "Removed"):
@@ -59,8 +84,26 @@ class _Pattern(Step):
             return positions.always_matches(right)
         return False
 
+    def may_split(self, left: str, right: str) -> bool:
+        return self._positions.may_end_between(left, right)
+
+    def in_run(self, left: str, right: str, behind: str) -> bool | None:
+        # What comes before `\s+(?!\S)` can't hold both, and that matches as much as leaves one
+        # character of whitespace behind: all up to `left`, here as at the end of a text.
+        before = self._before_run
+        if before is None or before.looks_ahead() or before.joins_before(left, right, behind):
+            return self(left, right)
+        return True
+
     def kind(self, character: str) -> Hashable:
         return self._positions.kind(character)
+
+
+def _without_end(pattern: str, end: str) -> str | None:
+    """Return the pattern without its last alternatives, if they are `end` (which starts with |)."""
+    rest = pattern.removesuffix(end)
+    num_backslashes = len(rest) - len(rest.rstrip("\\"))
+    return rest if pattern.endswith(end) and num_backslashes % 2 == 0 else None
 
 
 class _ByteLevelPattern(_Pattern):

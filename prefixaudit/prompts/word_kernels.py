@@ -11,6 +11,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+# Where words end.
+ALWAYS = 1
+IN_RUN = 2
+
 # In place of `num_ids`: the word was seen but never encoded; it is going to be encoded.
 SEEN = -1
 WANTED = -2
@@ -28,6 +32,7 @@ def find_words(  # type: ignore[no-untyped-def]
     part_ends,
     classes,
     cuts,
+    behind_runs,
     dropped,
     never_behind,
     learns_from_parts,
@@ -46,8 +51,9 @@ def find_words(  # type: ignore[no-untyped-def]
     """Cut the parts data[part_ends[i - 1]:part_ends[i]] (UTF-8) into words and look them up.
 
     `cuts[left << 8 | right]`, with the `classes` of two characters that follow one another, says
-    whether a word ends between them; with `dropped` = 1 the right one is left out (unless nothing,
-    or a byte of `never_behind`, follows). The part's words go to
+    whether a word ends between them: ALWAYS, or IN_RUN, if a byte of `behind_runs` follows. With
+    `dropped` = 1 the right one is left out (and there is no cut if nothing, or a byte of
+    `never_behind`, follows). The part's words go to
     words[word_ends[i - 1]:word_ends[i]]; none do where it is cheaper to encode it as a whole. Words
     that aren't known are entered; (word, start, end) of those to encode go to `wanted`, whose
     number is returned. counts = [words, bytes of text] in use; there must be room for one of each
@@ -82,10 +88,13 @@ def find_words(  # type: ignore[no-untyped-def]
                     elif byte >= 192:
                         code = (byte & 31) << 6 | data[place + 1] & 63
                     right = classes[code]
-                    if cuts[np.int64(left) << 8 | right] and (
-                        dropped == 0 or (place + 1 < part_end and not never_behind[data[place + 1]])
-                    ):
-                        break
+                    cut = cuts[np.int64(left) << 8 | right]
+                    if cut:
+                        behind = data[place + 1] if place + 1 < part_end else 0
+                        if (cut == ALWAYS or behind_runs[behind]) and (
+                            dropped == 0 or (behind and not never_behind[behind])
+                        ):
+                            break
                     left = right
                 hashed = (hashed ^ (byte + 1)) * factor
                 hashed ^= hashed >> 32

@@ -57,12 +57,15 @@ class WordEncoder:
         self._dropped = int(boundaries.drops_space)
         self._classes = np.full(1 << 16, 255, dtype=np.uint8)
         self._classes[:128] = np.arange(128)
-        self._cuts = np.zeros(1 << 16, dtype=np.bool_)
-        for left, right in boundaries.pairs:
-            self._cuts[ord(left) << 8 | ord(right)] = True
-        self._never_behind = np.zeros(256, dtype=np.bool_)
-        for character in boundaries.never_behind:
-            self._never_behind[character.encode()[0]] = True
+        self._cuts = np.zeros(1 << 16, dtype=np.uint8)
+        for pairs, kind in (
+            (boundaries.in_runs, word_kernels.IN_RUN),
+            (boundaries.pairs, word_kernels.ALWAYS),
+        ):
+            for left, right in pairs:
+                self._cuts[ord(left) << 8 | ord(right)] = kind
+        self._behind_runs = _first_bytes(boundaries.behind_runs)
+        self._never_behind = _first_bytes(boundaries.never_behind)
         self._factor = np.int64(secrets.randbits(62) * 2 + 1 if factor is None else factor)
         self._max_words = max(2, min(_MAX_WORDS, max_bytes // _WORD_BYTES))
         self._max_text = self._max_words * _TEXT_BYTES
@@ -126,6 +129,7 @@ class WordEncoder:
                 np.array(list(accumulate(map(len, parts))), dtype=np.int64),
                 self._classes,
                 self._cuts,
+                self._behind_runs,
                 self._dropped,
                 self._never_behind,
                 self._lengths is not None,
@@ -187,11 +191,12 @@ class WordEncoder:
         if self._lengths is None:
             return False
         left, right = before[-1], b" "[0] if self._dropped else word[0]
-        return (
-            left < 128
-            and right < 128
-            and bool(self._cuts[left << 8 | right])
-            and not (self._dropped and self._never_behind[word[0]])
+        if left >= 128 or right >= 128 or (self._dropped and self._never_behind[word[0]]):
+            return False
+        cut = self._cuts[left << 8 | right]
+        return bool(
+            cut == word_kernels.ALWAYS
+            or (cut == word_kernels.IN_RUN and len(word) > 1 and self._behind_runs[word[1]])
         )
 
     def _learn_run(self, run: Sequence[bytes], words: NDArray[np.int32]) -> None:
@@ -240,3 +245,11 @@ class WordEncoder:
 
 def _array(ids: Sequence[int]) -> TokenArray:
     return np.array(ids, dtype=np.uint32)
+
+
+def _first_bytes(characters: Iterable[str]) -> NDArray[np.bool_]:
+    """Return which bytes some of the characters start with, in UTF-8."""
+    table = np.zeros(256, dtype=np.bool_)
+    for character in characters:
+        table[character.encode()[0]] = True
+    return table

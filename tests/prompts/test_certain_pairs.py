@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prefixaudit.prompts.certain_pairs import Pair
+from prefixaudit.prompts.certain_pairs import _LATIN, Pair
 from prefixaudit.prompts.encoder import TextEncoder
 from tests.prompts.test_encoder import texts, tokenizer_file
 from tests.prompts.tokenizers_of_each_kind import CUT_AT_WORDS, configuration
@@ -41,6 +41,38 @@ def test_sides_of_a_certain_pair_are_encoded_as_together(
     whole = encoder.plain(first + (right if drops_space else "") + second).tolist()
 
     assert whole == encoder.plain(first).tolist() + encoder.plain(second).tolist()
+
+
+@pytest.mark.parametrize("kind", ["byte-level", "o200k", "split-digits", "lowercase-nfkc"])
+@settings(max_examples=400, deadline=None)
+@given(before=texts, after=texts, data=st.data())
+def test_a_run_of_whitespace_is_cut_before_its_last_character(
+    kind: str, before: str, after: str, data: st.DataObject
+) -> None:
+    encoder = encoder_of(kind)
+    left, right = data.draw(st.sampled_from(sorted(encoder.boundaries.in_runs)))
+    behind = data.draw(st.sampled_from(sorted(encoder.boundaries.behind_runs)))
+    first, second = before + left, right + behind + after
+
+    whole = encoder.plain(first + second).tolist()
+
+    assert whole == encoder.plain(first).tolist() + encoder.plain(second).tolist()
+
+
+def test_a_run_is_not_cut_before_what_an_earlier_step_may_part_from_it() -> None:
+    """The step that takes runs then sees one that ends, with nothing behind it."""
+    assert "x" in encoder_of("split-digits").boundaries.behind_runs
+    assert "0" not in encoder_of("split-digits").boundaries.behind_runs
+    assert "0" in encoder_of("byte-level").boundaries.behind_runs
+    assert "<" not in encoder_of("byte-level").boundaries.behind_runs  # it may begin a token
+
+
+def test_runs_are_not_cut_where_a_token_takes_the_spaces_beside_it() -> None:
+    assert (" ", " ") in encoder_of("o200k").boundaries.in_runs
+    assert ("\n", "x") in pairs_of("o200k")
+    boundaries = encoder_of("llama3").boundaries  # which has such a token
+    assert not boundaries.in_runs
+    assert not any(left.isspace() for left, _ in boundaries.pairs)
 
 
 @pytest.mark.parametrize("kind", CUT_AT_WORDS)
@@ -92,6 +124,8 @@ def test_ascii_characters_that_compose_are_letters_and_three_signs() -> None:
         "=": ["\u2260"],
         ">": ["\u226f"],
     }
+    letters = set().union(*(found for first, found in signs.items() if first.isalpha()))
+    assert {c for c in letters if unicodedata.normalize("NFC", c) == c} <= set(_LATIN)
 
 
 def test_entries_of_the_vocabulary_that_are_never_merged_to_allow_no_cut() -> None:

@@ -8,6 +8,7 @@ import pytest
 import regex  # type: ignore[import-untyped]
 
 from prefixaudit.prompts.patterns import PatternPositions, UndecidableError, literal
+from prefixaudit.prompts.pre_tokenizers import step_of
 from tests.prompts.tokenizers_of_each_kind import GPT2, LLAMA3, O200K
 
 DEEPSEEK = (
@@ -48,6 +49,26 @@ def test_cut_texts_have_the_same_matches(pattern: str) -> None:
                 continue
             parts = compiled.findall(text[:cut]) + compiled.findall(text[cut:])
             assert compiled.findall(text) == parts, (text, cut)
+
+
+@pytest.mark.parametrize("pattern", [GPT2, LLAMA3, O200K, DEEPSEEK])
+def test_runs_of_whitespace_are_cut_the_same_with_and_without_what_follows(pattern: str) -> None:
+    """All texts of six characters, with `regex` as oracle of what the step does."""
+    step = step_of({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated"})
+    compiled = regex.compile(pattern)
+    num_cuts = 0
+    for characters in itertools.product("a.1 \n\r", repeat=6):
+        text = "".join(characters)
+        for cut in range(1, len(text)):
+            left, right, behind = text[cut - 1], text[cut], text[cut + 1 : cut + 2]
+            certain = step(left, right)
+            if certain is None and left.isspace() and right.isspace() and behind.strip():
+                certain = step.in_run(left, right, "a.1")
+            if certain:
+                num_cuts += 1
+                parts = compiled.findall(text[:cut]) + compiled.findall(text[cut:])
+                assert compiled.findall(text) == parts, (text, cut)
+    assert num_cuts
 
 
 def test_letters_and_line_ends_are_apart_and_letters_and_letters_are_not() -> None:

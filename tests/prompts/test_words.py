@@ -34,7 +34,23 @@ WITH_LENGTHS = (
     "prepend-rstrip",
     "metaspace-unsplit",
 )
-WORDS = ["tide", "quay 7", "Marit's", "x=1;", "  ", "\n\n", "don't", "9", "12345", "é", "…", "(a)"]
+WORDS = [
+    "tide",
+    "quay 7",
+    "\n    return",
+    ")\n  \n",
+    "\t\tx",
+    "Marit's",
+    "x=1;",
+    "  ",
+    "\n\n",
+    "don't",
+    "9",
+    "12345",
+    "é",
+    "…",
+    "(a)",
+]
 sentences = st.lists(st.sampled_from([*WORDS, " ", ", ", "_"]), max_size=60).map("".join)
 
 
@@ -113,18 +129,21 @@ def test_encoder_with_words_gives_the_plain_ids(kind: str, several: list[str]) -
             assert ids.tolist() == encoder.plain(text, add_special_tokens=special).tolist()
 
 
+def _begins_token(character: str, boundaries: Boundaries) -> bool:
+    return any(c.encode()[0] == character.encode()[0] for c in boundaries.never_behind)
+
+
 def cut(text: str, boundaries: Boundaries) -> list[str]:
     """What the kernel should do, a character at a time."""
     words, start = [], 0
     for place in range(1, len(text)):
-        if place <= start or (text[place - 1], text[place]) not in boundaries.pairs:
+        pair = (text[place - 1], text[place])
+        behind = text[place + 1 : place + 2]
+        in_run = pair in boundaries.in_runs and behind in boundaries.behind_runs
+        if place <= start or not (pair in boundaries.pairs or in_run):
             continue
-        if boundaries.drops_space:
-            behind = text[place + 1 : place + 2]
-            if not behind or any(
-                c.encode()[:1] == behind.encode()[:1] for c in boundaries.never_behind
-            ):
-                continue
+        if boundaries.drops_space and (not behind or _begins_token(behind, boundaries)):
+            continue
         words.append(text[start:place])
         start = place + boundaries.drops_space
     words.append(text[start:])
@@ -204,7 +223,8 @@ def test_text_whose_words_never_recur_is_encoded_as_a_whole(kind: str, alphabet:
 
     words.encode(parts)
 
-    assert sorted(encode.texts) == sorted(parts)
+    assert set(encode.texts) - {" "} == set(parts)
+    assert len(encode.texts) <= len(parts) + 1
 
 
 def test_words_are_looked_for_now_and_then_in_text_where_none_recur() -> None:
