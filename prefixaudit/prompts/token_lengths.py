@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from prefixaudit.core.request import TokenArray
 from prefixaudit.prompts.pre_tokenizers import SPACE_MARK, flat, prepends
@@ -24,11 +23,14 @@ _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
 class TokenLengths:
-    """The bytes of text that ids stand for, in texts of which `hold_for` is true."""
+    """The bytes of text that ids stand for, in texts of which `hold_for` is true.
+
+    `known` has them by id (int32), 0 where they weren't asked for yet.
+    """
 
     def __init__(self, tokenizer: Mapping[str, Any], token_of: Callable[[int], str | None]) -> None:
         """`tokenizer` is a decoded `tokenizer.json` that `has_lengths`; `token_of` its tokens."""
-        self._known = np.zeros(1, dtype=np.int32)
+        self.known = np.zeros(1, dtype=np.int32)
         self._token_of = token_of
         self._is_byte_level = _is_byte_level(tokenizer)
         self._composes = bool(tokenizer.get("normalizer"))
@@ -44,16 +46,12 @@ class TokenLengths:
         }
         self._lengths[tokenizer["model"].get("unk_token") or ""] = _UNKNOWN
 
-    def of(self, token_ids: TokenArray) -> NDArray[np.int32]:
-        """Return each id's length in bytes."""
-        if len(token_ids) and (top := int(token_ids.max())) >= len(self._known):
-            self._known = np.concatenate([self._known, np.zeros(top + 1, dtype=np.int32)])
-        lengths = self._known[token_ids]
-        if not lengths.all():
-            for token_id in set(token_ids[lengths == 0].tolist()):
-                self._known[token_id] = self._length(self._token_of(token_id) or "")
-            lengths = self._known[token_ids]
-        return lengths
+    def know(self, token_ids: TokenArray) -> None:
+        """Find out the lengths of some ids."""
+        if len(token_ids) and (top := int(token_ids.max())) >= len(self.known):
+            self.known = np.concatenate([self.known, np.zeros(top + 1, dtype=np.int32)])
+        for token_id in set(token_ids[self.known[token_ids] == 0].tolist()):
+            self.known[token_id] = self._length(self._token_of(token_id) or "")
 
     def hold_for(self, text: str) -> bool:
         """Say whether the text reaches the model with all its bytes."""

@@ -19,11 +19,16 @@ IN_RUN = 2
 SEEN = -1
 WANTED = -2
 
+# In place of a number of ids: nothing was learned.
+NOT_APART = -1
+UNKNOWN_LENGTH = -2
+
 # A part with a longer word is encoded as a whole.
 LONGEST_WORD_BYTES = 255
-# Encoding a word by itself costs as much as this many bytes more in the middle of a text
-# (measured: 4 to 6 us a word of 9 bytes, and 0.21 us a byte).
-_CALL_BYTES = 16
+# Encoding a new word costs as much as this many bytes more in the middle of a text: in a call of its
+# own, and in one with others.
+_BYTES_OF_A_CALL = 20
+_BYTES_OF_A_WORD = 8
 
 
 @njit(cache=True, nogil=True)
@@ -60,6 +65,7 @@ def find_words(  # type: ignore[no-untyped-def]
     a byte of `data`.
     """
     mask = len(slots) - 1
+    cost_of_a_word = _BYTES_OF_A_WORD if learns_from_parts else _BYTES_OF_A_CALL
     num_entries = counts[0]
     num_text = counts[1]
     num_words = 0
@@ -128,7 +134,7 @@ def find_words(  # type: ignore[no-untyped-def]
                 offsets[num_entries] = num_text
                 num_ids[entry] = SEEN
             if num_ids[entry] == SEEN:
-                cost += _CALL_BYTES + length
+                cost += cost_of_a_word + length
             words[num_words] = entry
             num_words += 1
             if place < part_end:
@@ -164,23 +170,26 @@ def learn(  # type: ignore[no-untyped-def]
 ):
     """Store the ids of words that were encoded together; return how many ids are stored then.
 
-    `lengths` are those of `token_ids` in bytes, of which `num_in_front` come before the first word
-    and `dropped` between two. Where a word doesn't end with a token nothing is stored, and -1
-    returned. `ids` must have room for all of them.
+    `lengths[id]` is an id's length in bytes, of which `num_in_front` come before the first word
+    and `dropped` between two. Nothing is stored where a length isn't known (UNKNOWN_LENGTH) or a
+    word doesn't end with a token (NOT_APART). `ids` must have room for all of them.
     """
+    for place in range(len(token_ids)):
+        if token_ids[place] >= len(lengths) or lengths[token_ids[place]] == 0:
+            return UNKNOWN_LENGTH
     passed = np.int64(0)
     place = 0
     word_end = np.int64(num_in_front)
     for number in range(len(words)):
         word_end += offsets[words[number] + 1] - offsets[words[number]]
         while passed < word_end and place < len(token_ids):
-            passed += lengths[place]
+            passed += lengths[token_ids[place]]
             place += 1
         if passed != word_end:
-            return -1
+            return NOT_APART
         word_end += dropped
     if place < len(token_ids):
-        return -1
+        return NOT_APART
     passed = np.int64(0)
     place = 0
     word_end = np.int64(num_in_front)
@@ -189,7 +198,7 @@ def learn(  # type: ignore[no-untyped-def]
         word_end += offsets[word + 1] - offsets[word]
         first = place
         while passed < word_end:
-            passed += lengths[place]
+            passed += lengths[token_ids[place]]
             place += 1
         if num_ids[word] < 0:
             first_ids[word] = num_stored

@@ -64,6 +64,7 @@ class WordEncoder:
         ):
             for left, right in pairs:
                 self._cuts[ord(left) << 8 | ord(right)] = kind
+        self._cut_bytes = self._cuts.tobytes()  # faster to ask one by one
         self._behind_runs = _first_bytes(boundaries.behind_runs)
         self._never_behind = _first_bytes(boundaries.never_behind)
         self._factor = np.int64(secrets.randbits(62) * 2 + 1 if factor is None else factor)
@@ -193,10 +194,9 @@ class WordEncoder:
         left, right = before[-1], b" "[0] if self._dropped else word[0]
         if left >= 128 or right >= 128 or (self._dropped and self._never_behind[word[0]]):
             return False
-        cut = self._cuts[left << 8 | right]
-        return bool(
-            cut == word_kernels.ALWAYS
-            or (cut == word_kernels.IN_RUN and len(word) > 1 and self._behind_runs[word[1]])
+        cut = self._cut_bytes[left << 8 | right]
+        return cut == word_kernels.ALWAYS or (
+            cut == word_kernels.IN_RUN and len(word) > 1 and bool(self._behind_runs[word[1]])
         )
 
     def _learn_run(self, run: Sequence[bytes], words: NDArray[np.int32]) -> None:
@@ -214,9 +214,21 @@ class WordEncoder:
         if lengths is None or not lengths.hold_for(text):
             return False
         self._make_room(len(ids))
-        num_stored = word_kernels.learn(
+        num_stored = self._learned(text, ids, words, lengths)
+        if num_stored == word_kernels.UNKNOWN_LENGTH:
+            lengths.know(ids)
+            num_stored = self._learned(text, ids, words, lengths)
+        if num_stored == word_kernels.NOT_APART:
+            return False
+        self._num_stored_ids = num_stored
+        return True
+
+    def _learned(
+        self, text: str, ids: TokenArray, words: NDArray[np.int32], lengths: TokenLengths
+    ) -> int:
+        num_stored: int = word_kernels.learn(
             ids,
-            lengths.of(ids),
+            lengths.known,
             lengths.num_bytes_in_front(text),
             self._dropped,
             words,
@@ -226,10 +238,7 @@ class WordEncoder:
             self._ids,
             self._num_stored_ids,
         )
-        if num_stored < 0:
-            return False
-        self._num_stored_ids = num_stored
-        return True
+        return num_stored
 
     def _store(self, word: np.int32, ids: TokenArray) -> None:
         self._make_room(len(ids))
