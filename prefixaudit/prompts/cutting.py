@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -42,8 +42,9 @@ class Cutter:
             never_behind=boundaries.never_behind if boundaries.drops_space else frozenset(),
         )
 
-    def parts(self, text: str) -> Iterator[str | bytes]:
-        """Yield the text's parts in order: text, or the bytes of an added token's id."""
+    def parts(self, text: str) -> list[str | bytes]:
+        """Return the text's parts in order: text, or the bytes of an added token's id."""
+        parts: list[str | bytes] = []
         start = 0
         if self._added is not None:
             token_ids = self._token_ids
@@ -51,20 +52,22 @@ class Cutter:
                 ids = token_ids.get(match.group())
                 if ids is None:
                     continue
-                if match.start() > start:
-                    yield from self._pieces(text, start, match.start())
+                token_start, token_end = match.span()
+                if token_start > start:
+                    self._add_pieces(parts, text, start, token_start)
                 if self._keeps_token:
-                    start = match.start()
+                    start = token_start
                 else:
-                    yield ids
-                    start = match.end()
+                    parts.append(ids)
+                    start = token_end
         if start < len(text):
-            yield from self._pieces(text, start, len(text))
+            self._add_pieces(parts, text, start, len(text))
+        return parts
 
-    def _pieces(self, text: str, start: int, end: int) -> Iterator[str]:
+    def _add_pieces(self, parts: list[str | bytes], text: str, start: int, end: int) -> None:
         """Cut text[start:end], if it is long, at line ends, and long lines after words."""
         if end - start <= _WHOLE_CHARACTERS:
-            yield text[start:end]
+            parts.append(text[start:end])
             return
         if self._line_end is not None:
             for match in self._line_end.finditer(text, start + 1, end):
@@ -73,16 +76,16 @@ class Cutter:
                 if length < _SHORT_CHARACTERS:
                     continue
                 if length > _LONG_CHARACTERS:
-                    yield from self._long_piece(text, start, cut)
+                    self._add_long_piece(parts, text, start, cut)
                 else:
-                    yield text[start:cut]
+                    parts.append(text[start:cut])
                 start = cut
         if end - start > _LONG_CHARACTERS:
-            yield from self._long_piece(text, start, end)
+            self._add_long_piece(parts, text, start, end)
         else:
-            yield text[start:end]
+            parts.append(text[start:end])
 
-    def _long_piece(self, text: str, start: int, end: int) -> Iterator[str]:
+    def _add_long_piece(self, parts: list[str | bytes], text: str, start: int, end: int) -> None:
         if self._word_end is not None:
             while end - start > _LONG_CHARACTERS:
                 # Something is left behind the space where the space itself is dropped.
@@ -90,9 +93,9 @@ class Cutter:
                 match = self._word_end.search(text, start + _STEP_CHARACTERS, stop)
                 if match is None:
                     break
-                yield text[start : match.start()]
+                parts.append(text[start : match.start()])
                 start = match.start() + self._dropped
-        yield text[start:end]
+        parts.append(text[start:end])
 
 
 def _boundary_pattern(

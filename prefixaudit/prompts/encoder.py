@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from prefixaudit.prompts.words import WordEncoder
 
 # So much new text is encoded before it pays to load numba, which takes a tenth of a second.
-_FEW_CHARACTERS = 1 << 17
+_FEW_CHARACTERS = 1 << 16
 # One in so many bytes of the cache's memory is for words.
 _SHARE_OF_WORDS = 8
 

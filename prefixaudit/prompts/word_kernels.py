@@ -25,8 +25,8 @@ UNKNOWN_LENGTH = -2
 
 # A part with a longer word is encoded as a whole.
 LONGEST_WORD_BYTES = 255
-# Encoding a new word costs as much as this many bytes more in the middle of a text: in a call of its
-# own, and in one with others.
+# Encoding a new word costs as much as this many bytes more in the middle of a text: in a call of
+# its own, and in one with others.
 _BYTES_OF_A_CALL = 20
 _BYTES_OF_A_WORD = 8
 
@@ -171,8 +171,9 @@ def learn(  # type: ignore[no-untyped-def]
     """Store the ids of words that were encoded together; return how many ids are stored then.
 
     `lengths[id]` is an id's length in bytes, of which `num_in_front` come before the first word
-    and `dropped` between two. Nothing is stored where a length isn't known (UNKNOWN_LENGTH) or a
-    word doesn't end with a token (NOT_APART). `ids` must have room for all of them.
+    and `dropped` between two. A word of -1 is one byte that isn't to be stored. Nothing is stored
+    where a length isn't known (UNKNOWN_LENGTH) or a word doesn't end with a token (NOT_APART).
+    `ids` must have room for all of them.
     """
     for place in range(len(token_ids)):
         if token_ids[place] >= len(lengths) or lengths[token_ids[place]] == 0:
@@ -181,7 +182,8 @@ def learn(  # type: ignore[no-untyped-def]
     place = 0
     word_end = np.int64(num_in_front)
     for number in range(len(words)):
-        word_end += offsets[words[number] + 1] - offsets[words[number]]
+        word = words[number]
+        word_end += offsets[word + 1] - offsets[word] if word >= 0 else 1
         while passed < word_end and place < len(token_ids):
             passed += lengths[token_ids[place]]
             place += 1
@@ -195,12 +197,12 @@ def learn(  # type: ignore[no-untyped-def]
     word_end = np.int64(num_in_front)
     for number in range(len(words)):
         word = words[number]
-        word_end += offsets[word + 1] - offsets[word]
+        word_end += offsets[word + 1] - offsets[word] if word >= 0 else 1
         first = place
         while passed < word_end:
             passed += lengths[token_ids[place]]
             place += 1
-        if num_ids[word] < 0:
+        if word >= 0 and num_ids[word] < 0:
             first_ids[word] = num_stored
             num_ids[word] = place - first
             for index in range(first, place):

@@ -65,6 +65,7 @@ class WordEncoder:
             for left, right in pairs:
                 self._cuts[ord(left) << 8 | ord(right)] = kind
         self._cut_bytes = self._cuts.tobytes()  # faster to ask one by one
+        self._glue = _glue(self._cuts.reshape(256, 256)[:128, :128] == word_kernels.ALWAYS)
         self._behind_runs = _first_bytes(boundaries.behind_runs)
         self._never_behind = _first_bytes(boundaries.never_behind)
         self._factor = np.int64(secrets.randbits(62) * 2 + 1 if factor is None else factor)
@@ -177,36 +178,48 @@ class WordEncoder:
     def _learn(self, data: bytes, wanted: NDArray[np.int32]) -> None:
         """Encode words, given as (word, start, end in `data`): many in one call, if possible."""
         run: list[bytes] = []
-        first = 0
-        for place, (_, start, end) in enumerate(wanted.tolist()):
-            word = data[start:end]
-            if run and not self._may_follow(run[-1], word):
-                self._learn_run(run, wanted[first:place, 0])
-                run, first = [], place
-            run.append(word)
+        words: list[int] = []
+        for word, start, end in wanted.tolist():
+            content = data[start:end]
+            if run:
+                between = self._between(run[-1], content)
+                if between is None:
+                    self._learn_run(run, words)
+                    run, words = [], []
+                elif between:
+                    run.append(between)
+                    words.append(-1)
+            run.append(content)
+            words.append(word)
         if run:
-            self._learn_run(run, wanted[first:, 0])
+            self._learn_run(run, words)
 
-    def _may_follow(self, before: bytes, word: bytes) -> bool:
-        """Say whether two words can be encoded together and their ids told apart."""
+    def _between(self, before: bytes, word: bytes) -> bytes | None:
+        """Return what has to stand between two words to encode them together, None if nothing
+        helps to tell their ids apart."""
         if self._lengths is None:
-            return False
-        left, right = before[-1], b" "[0] if self._dropped else word[0]
-        if left >= 128 or right >= 128 or (self._dropped and self._never_behind[word[0]]):
-            return False
-        cut = self._cut_bytes[left << 8 | right]
-        return cut == word_kernels.ALWAYS or (
-            cut == word_kernels.IN_RUN and len(word) > 1 and bool(self._behind_runs[word[1]])
-        )
+            return None
+        left, right = before[-1], word[0]
+        if self._dropped:
+            joins = left < 128 and self._cut_bytes[left << 8 | ord(" ")]
+            return b"" if joins and not self._never_behind[right] else None
+        if (
+            self._cut_bytes[left << 8 | right] == word_kernels.IN_RUN
+            and len(word) > 1
+            and self._behind_runs[word[1]]
+        ):
+            return b""
+        return self._glue.get(left << 8 | right)
 
-    def _learn_run(self, run: Sequence[bytes], words: NDArray[np.int32]) -> None:
+    def _learn_run(self, run: Sequence[bytes], words: Sequence[int]) -> None:
         text = (b" " * self._dropped).join(run).decode()
         ids = _array(self._encode(text))
         if len(run) == 1:
             self._store(words[0], ids)
-        elif not self._learn_from(text, ids, words):
+        elif not self._learn_from(text, ids, np.array(words, dtype=np.int32)):
             for word, content in zip(words, run, strict=True):
-                self._store(word, _array(self._encode(content.decode())))
+                if word >= 0:
+                    self._store(word, _array(self._encode(content.decode())))
 
     def _learn_from(self, text: str, ids: TokenArray, words: NDArray[np.int32]) -> bool:
         """Store the ids of the words that `text` consists of, if its ids can be told apart."""
@@ -240,7 +253,7 @@ class WordEncoder:
         )
         return num_stored
 
-    def _store(self, word: np.int32, ids: TokenArray) -> None:
+    def _store(self, word: int, ids: TokenArray) -> None:
         self._make_room(len(ids))
         self._ids[self._num_stored_ids : self._num_stored_ids + len(ids)] = ids
         self._first_ids[word] = self._num_stored_ids
@@ -262,3 +275,18 @@ def _first_bytes(characters: Iterable[str]) -> NDArray[np.bool_]:
     for character in characters:
         table[character.encode()[0]] = True
     return table
+
+
+def _glue(always: NDArray[np.bool_]) -> dict[int, bytes]:
+    """Map left << 8 | right to nothing where `always` has a cut, else to a character between the
+    two that makes it two cuts, if there is one."""
+    found: dict[int, bytes] = {}
+    missing = ~always
+    for left, right in np.argwhere(always).tolist():
+        found[left << 8 | right] = b""
+    for between in range(32, 127):
+        both = missing & always[:, between, None] & always[between]
+        for left, right in np.argwhere(both).tolist():
+            found[left << 8 | right] = bytes([between])
+        missing &= ~both
+    return found
