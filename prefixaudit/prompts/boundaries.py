@@ -14,7 +14,7 @@ Anything that isn't known for sure gives no boundary, and a note that says so. M
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from prefixaudit.prompts.certain_pairs import CertainPairs, Pair, certain_pairs
@@ -31,6 +31,7 @@ class Boundaries:
     first_is_special  a text's first word is encoded differently from the same word elsewhere, so
                       a part that isn't first has to keep the added token before it
     pairs             (left, right) characters between which a text may be cut
+    alike             a character outside ASCII, and all those for which it stands in `pairs`
     in_runs           the same of whitespace, if one of `behind_runs` follows
     samples           some pairs of every kind: where these hold, the others do
     drops_space       the normalizer puts a space before every part, so a part that was cut off
@@ -45,6 +46,7 @@ class Boundaries:
     first_is_special: bool
     pairs: frozenset[Pair]
     notes: tuple[str, ...]
+    alike: Mapping[str, str] = field(default_factory=dict)
     in_runs: frozenset[Pair] = frozenset()
     behind_runs: frozenset[str] = frozenset()
     samples: tuple[Pair, ...] = ()
@@ -106,6 +108,7 @@ def find_boundaries(tokenizer: Mapping[str, Any]) -> Boundaries:
         cut_at=cut_at,
         first_is_special=_first_is_special(tokenizer),
         pairs=certain.pairs,
+        alike=certain.alike,
         in_runs=certain.in_runs,
         behind_runs=certain.behind_runs,
         samples=certain.samples,

@@ -16,8 +16,8 @@ import itertools
 import string
 import sys
 import unicodedata
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -32,6 +32,27 @@ Pair: TypeAlias = tuple[str, str]
 # Characters on the two sides of a possible cut.
 _SPACES = "\n\r\t "
 _PRINTED = string.ascii_letters + string.digits + string.punctuation
+# Letters, punctuation and signs of alphabets with spaces between words, as far as all versions
+# of Unicode agree on them: Latin to Cyrillic, Hebrew, Arabic, marks. Not those whose other case is
+# two characters or an ASCII one, which patterns that ignore case may take for it.
+_WIDE = "".join(
+    character
+    for codes in (
+        range(0xA1, 0x250),
+        range(0x370, 0x530),
+        range(0x5D0, 0x5EB),
+        range(0x620, 0x64B),
+        range(0x2010, 0x2028),
+        range(0x2030, 0x205F),
+        range(0x20A0, 0x20C0),
+    )
+    for character in map(chr, codes)
+    if unicodedata.category(character)[0] in "LPS"
+    and all(
+        len(other) == 1 and not other.isascii()
+        for other in (character.casefold(), character.lower(), character.upper())
+    )
+)
 # What printed ASCII characters may become with a combining mark behind them.
 _LATIN = "".join(map(chr, (*range(0xC0, 0x250), *range(0x1E00, 0x1F00), 0x226E, 0x2260, 0x226F)))
 
@@ -41,7 +62,7 @@ _UNICODE_FORMS = frozenset({"NFC", "NFD", "NFKC", "NFKD"})
 _KEEPING_SPACES = _UNICODE_FORMS | {"Lowercase", "StripAccents"}
 # What ASCII characters but letters become when a combining mark follows and forms are composed.
 _COMPOSED = {"<": "\u226e", "=": "\u2260", ">": "\u226f"}
-_NUM_SAMPLES_OF_A_KIND = 6
+_NUM_SAMPLES_OF_A_KIND = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +70,13 @@ class CertainPairs:
     """Between which characters a text may be cut.
 
     pairs     (left, right), whatever stands around them
+    alike     a character outside ASCII, and all those for which it stands in `pairs`
     in_runs   (left, right), both whitespace, if one of `behind_runs` follows
     samples   some pairs of every kind, to be proved
     """
 
     pairs: frozenset[Pair] = frozenset()
+    alike: Mapping[str, str] = field(default_factory=dict)
     in_runs: frozenset[Pair] = frozenset()
     behind_runs: frozenset[str] = frozenset()
     samples: tuple[Pair, ...] = ()
@@ -80,14 +103,18 @@ def certain_pairs(
     if some_prepend:
         # What a step puts before a text that doesn't start with a space must not be put there.
         rights_wanted = " "
-    left_sides = list(_sides(lefts_wanted, normalizers, steps, is_right=False))
-    right_sides = list(_sides(rights_wanted, normalizers, steps, is_right=True))
+    left_sides = _sides(lefts_wanted, normalizers, steps, is_right=False)
+    right_sides = _sides(rights_wanted, normalizers, steps, is_right=True)
     written = itertools.chain.from_iterable(side.written for side in left_sides + right_sides)
     vocabulary = _JoinedInVocabulary(tokenizer.get("model") or {}, written)
     contents = _contents(tokens)
     forbidden = _forbidden(contents, normalizers)
     # A token that takes the spaces behind itself would eat into what stands right of the cut.
     endings = {token["content"][-1] for token in tokens if token.get("rstrip")}
+
+    alike, wide_lefts, wide_rights = _wide_sides(contents, normalizers, steps)
+    left_sides += wide_lefts
+    right_sides += wide_rights if rights_wanted != " " else []
 
     pairs: list[Pair] = []
     samples: list[Pair] = []
@@ -100,11 +127,15 @@ def certain_pairs(
             for left, right in itertools.product(lefts, rights_alike)
             if endings.isdisjoint(left.images)
             and forbidden.isdisjoint(itertools.product(left.images, right.images))
-            and (splits or vocabulary.never_together(left.written, right.written))
+            and (splits or vocabulary.never_together(left, right))
         ]
         pairs += found
         if splits:
             samples += found[:: len(found) // _NUM_SAMPLES_OF_A_KIND + 1]
+            samples += [
+                (alike.get(left, left)[-1], alike.get(right, right)[-1])
+                for left, right in found[:1]
+            ]
         else:  # decided one by one: a pair for each left and each right character
             samples += {left: (left, right) for left, right in found}.values()
             samples += {right: (left, right) for left, right in found}.values()
@@ -121,6 +152,7 @@ def certain_pairs(
         behind_runs = "".join(c for c in behind_runs if starts.isdisjoint((c, c.lower())))
     return CertainPairs(
         pairs=frozenset(pairs),
+        alike={first: alike[first] for pair in pairs for first in pair if first in alike},
         in_runs=frozenset(in_runs),
         behind_runs=frozenset(behind_runs if in_runs else ""),
         samples=tuple(samples),
@@ -178,27 +210,63 @@ def _sides(
     steps: Sequence[Step],
     *,
     is_right: bool,
-) -> Iterator[_Side]:
-    for character in characters:
-        images: list[tuple[str, ...]] = [(character,)]
-        for step in normalizers:
-            images.append(_normalized(step, images[-1], is_right=is_right))
-        if not images[-1]:
+) -> list[_Side]:
+    sides = (_side(c, normalizers, steps, is_right=is_right) for c in characters)
+    return [side for side in sides if side is not None]
+
+
+def _side(
+    character: str,
+    normalizers: Sequence[Mapping[str, Any]],
+    steps: Sequence[Step],
+    *,
+    is_right: bool,
+) -> _Side | None:
+    images: list[tuple[str, ...]] = [(character,)]
+    for step in normalizers:
+        images.append(_normalized(step, images[-1], is_right=is_right))
+    if not images[-1]:
+        return None
+    kinds: list[Hashable] = []
+    written: list[str] = []
+    for image in images[-1]:
+        for each in steps:
+            kinds.append(each.kind(image))
+            image = each.written(image)
+        written.append(image)
+    return _Side(
+        character=character,
+        images=tuple(dict.fromkeys(itertools.chain(*images))),
+        normalized=images[-1],
+        written=tuple(written),
+        kind=tuple(kinds),
+    )
+
+
+def _wide_sides(
+    contents: Set[str], normalizers: Sequence[Mapping[str, Any]], steps: Sequence[Step]
+) -> tuple[dict[str, str], list[_Side], list[_Side]]:
+    """Return characters outside ASCII that are alike, by the first of them, and its sides."""
+    if any(step.written(" ") != " " for step in steps[:-1]):
+        return {}, [], []  # later steps see bytes, or marks
+    in_tokens = set().union(*contents)
+    groups: dict[Hashable, list[str]] = {}
+    sides: dict[Hashable, tuple[_Side | None, _Side | None]] = {}
+    for character in _WIDE:
+        if character in in_tokens:
             continue
-        kinds: list[Hashable] = []
-        written: list[str] = []
-        for image in images[-1]:
-            for each in steps:
-                kinds.append(each.kind(image))
-                image = each.written(image)
-            written.append(image)
-        yield _Side(
-            character=character,
-            images=tuple(dict.fromkeys(itertools.chain(*images))),
-            normalized=images[-1],
-            written=tuple(written),
-            kind=tuple(kinds),
-        )
+        try:
+            left = _side(character, normalizers, steps, is_right=False)
+            right = _side(character, normalizers, steps, is_right=True)
+        except UndecidableError:
+            continue  # a script property, say
+        kinds = (left and left.kind, right and right.kind)
+        groups.setdefault(kinds, []).append(character)
+        sides.setdefault(kinds, (left, right))
+    alike = {characters[0]: "".join(characters) for characters in groups.values()}
+    lefts = [left for left, _ in sides.values() if left is not None]
+    rights = [right for _, right in sides.values() if right is not None]
+    return alike, lefts, rights
 
 
 def _by_kind(sides: Iterable[_Side]) -> list[list[_Side]]:
@@ -230,18 +298,20 @@ def _normalized(
     """Return what a normalizer can make of a character; nothing where that isn't sure."""
     kind = step.get("type")
     if kind in _UNICODE_FORMS:
-        if not all(c.isascii() or c == SPACE_MARK for c in characters):
+        if any(unicodedata.normalize(kind, c) != c for c in characters):
             return ()
         if not is_right or kind in ("NFD", "NFKD"):
             return characters  # a mark behind the left one would stand between the two
-        if any(c.isalpha() for c in characters):
+        if any(map(_may_compose, characters)):
             return ()
         return (*characters, *(_COMPOSED[c] for c in characters if c in _COMPOSED))
     if kind in _NORMALIZERS_BY_CHARACTER:
-        if kind == "BertNormalizer" and not all(c.isascii() for c in characters):
+        if kind in ("Nmt", "BertNormalizer") and not all(c.isascii() for c in characters):
             return ()
         if kind == "Lowercase" or (kind == "BertNormalizer" and step.get("lowercase", True)):
             characters = tuple(c.lower() for c in characters)
+        if any(len(c) != 1 for c in characters):
+            return ()
         if kind == "Nmt" or (kind == "BertNormalizer" and step.get("clean_text", True)):
             characters = tuple(" " if c in "\n\r\t" else c for c in characters)
         return characters
@@ -255,6 +325,14 @@ def _normalized(
             return tuple(content[side] if c == pattern else c for c in characters if content)
         return () if pattern[side] in characters else characters
     raise UndecidableError(f"normalizer {kind}")
+
+
+def _may_compose(character: str) -> bool:
+    """Say whether a character may become another with a mark behind it, which isn't known here."""
+    if character.isascii():
+        return character.isalpha()
+    composed = (SPACE_MARK, *_COMPOSED.values())
+    return character not in composed and unicodedata.category(character)[0] != "P"
 
 
 def _contents(tokens: Iterable[Mapping[str, Any]]) -> set[str]:
@@ -301,12 +379,18 @@ class _JoinedInVocabulary:
         self._vocabulary: Mapping[str, int] = vocabulary if usable and vocabulary else {}
         self._characters = "".join(dict.fromkeys(characters))
 
-    def never_together(self, lefts: Iterable[str], rights: Iterable[str]) -> bool:
-        """Say whether all are known to the model (so that none becomes part of a fused unknown
-        token) and no entry of the vocabulary, hence no merge, holds a left before a right one."""
+    def never_together(self, left: _Side, right: _Side) -> bool:
+        """Say whether all they can be is known to the model (so that none becomes part of a fused
+        unknown token) and no entry of the vocabulary, hence no merge, holds one before the other.
+        Characters that stand for others aren't known."""
         number, together = self._number, self._together
-        return all(c in self._vocabulary for c in (*lefts, *rights)) and not any(
-            together[number[left], number[right]] for left in lefts for right in rights
+        return all(
+            c in self._vocabulary and c in number for c in left.written + right.written
+        ) and (
+            not any(
+                together[number[before], number[behind]]
+                for before, behind in itertools.product(left.written, right.written)
+            )
         )
 
     @cached_property

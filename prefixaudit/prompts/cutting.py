@@ -34,8 +34,14 @@ class Cutter:
             if token in boundaries.cut_at
         }
         self._keeps_token = boundaries.first_is_special
-        line_ends = "".join(sorted(left for left, right in boundaries.pairs if right == "\n"))
-        spaces = "".join(sorted(left for left, right in boundaries.pairs if right == " "))
+        line_ends, spaces = (
+            "".join(
+                boundaries.alike.get(left, left)
+                for left, right in sorted(boundaries.pairs)
+                if right == end
+            )
+            for end in "\n "
+        )
         self._line_end = _boundary_pattern({"\n": line_ends})
         self._word_end = _boundary_pattern(
             {"\n": line_ends, " ": spaces},

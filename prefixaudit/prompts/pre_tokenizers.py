@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import string
+import unicodedata
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
@@ -137,7 +138,8 @@ class _SingleCharacters(Step):
 
     def kind(self, character: str) -> bool:
         return (self._splits_at_space and character.isspace()) or (
-            self._splits_at_punctuation and character in string.punctuation
+            self._splits_at_punctuation
+            and (character in string.punctuation or unicodedata.category(character)[0] == "P")
         )
 
 

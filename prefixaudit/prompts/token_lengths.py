@@ -65,9 +65,11 @@ class TokenLengths:
 
     def _added_length(self, token: Mapping[str, Any]) -> int:
         content: str = token["content"]
+        if self._prepends or self._prepends_always:
+            return _UNKNOWN  # what comes behind it may have something in front, or not
         if not token.get("normalized"):
             return len(content.encode())
-        # Looked for in the normalized text, normalized itself: with marks for spaces, and in front.
+        # Looked for in the normalized text, normalized itself: with marks for spaces.
         return (
             len(unicodedata.normalize("NFC", content).encode()) if self._is_byte_level else _UNKNOWN
         )

@@ -21,6 +21,10 @@ from prefixaudit.prompts import word_kernels
 from prefixaudit.prompts.boundaries import Boundaries
 from prefixaudit.prompts.token_lengths import TokenLengths
 
+# Characters that may help to tell the ids of two words apart.
+_GLUE = b"x1. ,-("
+_NOTHING = 255
+
 Encode: TypeAlias = Callable[[str], Sequence[int]]
 
 _MAX_BATCH_BYTES = 1 << 16
@@ -57,15 +61,18 @@ class WordEncoder:
         self._dropped = int(boundaries.drops_space)
         self._classes = np.full(1 << 16, 255, dtype=np.uint8)
         self._classes[:128] = np.arange(128)
+        for number, characters in zip(range(128, 255), boundaries.alike.values(), strict=False):
+            self._classes[[ord(character) for character in characters]] = number
+        self._class_bytes = self._classes.tobytes()  # faster to ask one by one
         self._cuts = np.zeros(1 << 16, dtype=np.uint8)
         for pairs, kind in (
             (boundaries.in_runs, word_kernels.IN_RUN),
             (boundaries.pairs, word_kernels.ALWAYS),
         ):
             for left, right in pairs:
-                self._cuts[ord(left) << 8 | ord(right)] = kind
-        self._cut_bytes = self._cuts.tobytes()  # faster to ask one by one
-        self._glue = _glue(self._cuts.reshape(256, 256)[:128, :128] == word_kernels.ALWAYS)
+                self._cuts[self._place(left, right)] = kind
+        self._cut_bytes = self._cuts.tobytes()
+        self._glue = _glue(self._cuts.reshape(256, 256) == word_kernels.ALWAYS)
         self._behind_runs = _first_bytes(boundaries.behind_runs)
         self._never_behind = _first_bytes(boundaries.never_behind)
         self._factor = np.int64(secrets.randbits(62) * 2 + 1 if factor is None else factor)
@@ -173,14 +180,20 @@ class WordEncoder:
             start, word_start = end, word_end
         return encoded
 
+    def _place(self, left: str, right: str) -> int:
+        """Return where in `cuts` two characters are."""
+        classes = self._class_bytes
+        left_class, right_class = classes[min(ord(left), 0xFFFF)], classes[min(ord(right), 0xFFFF)]
+        return left_class << 8 | right_class
+
     # --- encoding what isn't known
 
     def _learn(self, data: bytes, wanted: NDArray[np.int32]) -> None:
         """Encode words, given as (word, start, end in `data`): many in one call, if possible."""
-        run: list[bytes] = []
+        run: list[str] = []
         words: list[int] = []
         for word, start, end in wanted.tolist():
-            content = data[start:end]
+            content = data[start:end].decode()
             if run:
                 between = self._between(run[-1], content)
                 if between is None:
@@ -194,32 +207,33 @@ class WordEncoder:
         if run:
             self._learn_run(run, words)
 
-    def _between(self, before: bytes, word: bytes) -> bytes | None:
+    def _between(self, before: str, word: str) -> str | None:
         """Return what has to stand between two words to encode them together, None if nothing
         helps to tell their ids apart."""
         if self._lengths is None:
             return None
-        left, right = before[-1], word[0]
         if self._dropped:
-            joins = left < 128 and self._cut_bytes[left << 8 | ord(" ")]
-            return b"" if joins and not self._never_behind[right] else None
+            joins = self._cut_bytes[self._place(before[-1], " ")]
+            return "" if joins and not self._never_behind[word.encode()[0]] else None
+        place = self._place(before[-1], word[0])
         if (
-            self._cut_bytes[left << 8 | right] == word_kernels.IN_RUN
+            self._cut_bytes[place] == word_kernels.IN_RUN
             and len(word) > 1
-            and self._behind_runs[word[1]]
+            and self._behind_runs[word.encode()[1]]
         ):
-            return b""
-        return self._glue.get(left << 8 | right)
+            return ""
+        glue = self._glue[place]
+        return None if glue == 0 else "" if glue == _NOTHING else chr(glue)
 
-    def _learn_run(self, run: Sequence[bytes], words: Sequence[int]) -> None:
-        text = (b" " * self._dropped).join(run).decode()
+    def _learn_run(self, run: Sequence[str], words: Sequence[int]) -> None:
+        text = (" " * self._dropped).join(run)
         ids = _array(self._encode(text))
         if len(run) == 1:
             self._store(words[0], ids)
         elif not self._learn_from(text, ids, np.array(words, dtype=np.int32)):
             for word, content in zip(words, run, strict=True):
                 if word >= 0:
-                    self._store(word, _array(self._encode(content.decode())))
+                    self._store(word, _array(self._encode(content)))
 
     def _learn_from(self, text: str, ids: TokenArray, words: NDArray[np.int32]) -> bool:
         """Store the ids of the words that `text` consists of, if its ids can be told apart."""
@@ -277,16 +291,11 @@ def _first_bytes(characters: Iterable[str]) -> NDArray[np.bool_]:
     return table
 
 
-def _glue(always: NDArray[np.bool_]) -> dict[int, bytes]:
-    """Map left << 8 | right to nothing where `always` has a cut, else to a character between the
-    two that makes it two cuts, if there is one."""
-    found: dict[int, bytes] = {}
-    missing = ~always
-    for left, right in np.argwhere(always).tolist():
-        found[left << 8 | right] = b""
-    for between in range(32, 127):
-        both = missing & always[:, between, None] & always[between]
-        for left, right in np.argwhere(both).tolist():
-            found[left << 8 | right] = bytes([between])
-        missing &= ~both
-    return found
+def _glue(always: NDArray[np.bool_]) -> bytes:
+    """Return by left << 8 | right what helps between two words: _NOTHING needed where `always` has
+    a cut, else a character that makes it two cuts, 0 where there is none."""
+    table = np.where(always, np.uint8(_NOTHING), np.uint8(0))
+    for between in _GLUE:
+        both = (table == 0) & always[:, between, None] & always[between]
+        table[both] = between
+    return table.tobytes()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from prefixaudit.prompts import encoder as encoder_module
 from prefixaudit.prompts.boundaries import Boundaries
+from prefixaudit.prompts.cutting import Cutter
 from prefixaudit.prompts.encoder import TextEncoder
 from prefixaudit.prompts.words import WordEncoder
 from tests.prompts.test_encoder import texts, tokenizer_file
@@ -70,6 +71,12 @@ def words_of(kind: str, *, max_bytes: int = 1 << 20, factor: int | None = None) 
     )
 
 
+def parts_of(kind: str, several: Sequence[str]) -> list[str]:
+    """What the encoder gives to `words`: no part holds a token around which texts are cut."""
+    cutter = Cutter(encoder_of(kind).boundaries)
+    return [part for text in several for part in cutter.parts(text) if isinstance(part, str)]
+
+
 class CountingEncode:
     """The plain encoding, and how often it was asked."""
 
@@ -104,14 +111,13 @@ def test_ids_are_those_of_plain_encoding(
 ) -> None:
     """New, seen before, learned, and in another order."""
     words = words_of(kind, max_bytes=max_bytes, factor=factor)
+    several = parts_of(kind, several)
     expected = [encoder_of(kind).plain(text).tobytes() for text in several]
 
     assert words.encode(several) == expected
     assert words.encode(several) == expected
     for text, ids in zip(several[::-1], expected[::-1], strict=True):
         assert words.encode([text]) == [ids]
-    joined = "".join(several)
-    assert words.encode([joined]) == [encoder_of(kind).plain(joined).tobytes()]
 
 
 @pytest.mark.parametrize("kind", CUT_AT_WORDS)
@@ -136,8 +142,10 @@ def _begins_token(character: str, boundaries: Boundaries) -> bool:
 def cut(text: str, boundaries: Boundaries) -> list[str]:
     """What the kernel should do, a character at a time."""
     words, start = [], 0
+    first_of = {c: first for first, characters in boundaries.alike.items() for c in characters}
     for place in range(1, len(text)):
         pair = (text[place - 1], text[place])
+        pair = (first_of.get(pair[0], pair[0]), first_of.get(pair[1], pair[1]))
         behind = text[place + 1 : place + 2]
         in_run = pair in boundaries.in_runs and behind in boundaries.behind_runs
         if place <= start or not (pair in boundaries.pairs or in_run):
@@ -197,6 +205,16 @@ def test_words_are_encoded_when_seen_again_where_lengths_are_not_known(kind: str
     )
     assert len(encode.texts) <= 1  # what no pair cuts
     assert encoder_of(kind)._token_lengths is None
+
+
+def test_nothing_is_learned_where_an_added_token_moves_what_is_put_in_front() -> None:
+    """A space is put before the first text, but not before a token, and before what follows one."""
+    words, _ = counting("byte-level-prefix-space")
+    first, second = "Marit quay", "Marit quay ϊ of<|user|>xand the berth"
+
+    for text in (second, first):
+        words.encode([text])
+        assert words.encode([text]) == [encoder_of("byte-level-prefix-space").plain(text).tobytes()]
 
 
 def test_new_words_of_a_known_text_are_encoded_in_one_call() -> None:
