@@ -257,7 +257,7 @@ def _wide_sides(
             continue
         try:
             left = _side(character, normalizers, steps, is_right=False)
-            right = _side(character, normalizers, steps, is_right=True)
+            right = _side(character, normalizers, steps, is_right=True) if normalizers else left
         except UndecidableError:
             continue  # a script property, say
         kinds = (left and left.kind, right and right.kind)
