@@ -71,6 +71,8 @@ class WordEncoder:
         ):
             for left, right in pairs:
                 self._cuts[self._place(left, right)] = kind
+        table = self._cuts.reshape(256, 256)
+        table[255] = table[:, 255] = 0  # kinds for which no class was left
         self._cut_bytes = self._cuts.tobytes()
         self._glue = _glue(self._cuts.reshape(256, 256) == word_kernels.ALWAYS)
         self._behind_runs = _first_bytes(boundaries.behind_runs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import string
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -265,6 +266,21 @@ def test_words_are_looked_for_now_and_then_in_text_where_none_recur() -> None:
 
     words.encode(["the harbour master keeps the plan"])
     assert encode.texts == []
+
+
+def test_characters_of_kinds_beyond_the_last_class_are_not_cut() -> None:
+    letters = [chr(0x400 + number) for number in range(200)]
+    boundaries = replace(
+        encoder_of("llama3").boundaries,
+        pairs=frozenset((letter, " ") for letter in letters),
+        alike={letter: letter for letter in letters},
+    )
+    words = WordEncoder(boundaries, lambda text: [len(text)], None, max_bytes=1 << 20)
+
+    words.encode([f"{letters[0]} {letters[199]} \u4e16 \u4e16"])
+
+    assert words._text[: words._offsets[1]].tobytes().decode() == letters[0]
+    assert words._counts[0] == 2
 
 
 def test_memory_is_bounded_and_words_are_forgotten_when_it_is_full() -> None:
