@@ -58,11 +58,13 @@ def find_words(  # type: ignore[no-untyped-def]
     `cuts[left << 8 | right]`, with the `classes` of two characters that follow one another, says
     whether a word ends between them: ALWAYS, or IN_RUN, if a byte of `behind_runs` follows. With
     `dropped` = 1 the right one is left out (and there is no cut if nothing, or a byte of
-    `never_behind`, follows). The part's words go to
-    words[word_ends[i - 1]:word_ends[i]]; none do where it is cheaper to encode it as a whole. Words
-    that aren't known are entered; (word, start, end) of those to encode go to `wanted`, whose
-    number is returned. counts = [words, bytes of text] in use; there must be room for one of each
-    a byte of `data`.
+    `never_behind`, follows). The part's words go to words[word_ends[i - 1]:word_ends[i]], and
+    `as_a_whole[i]` says whether it is cheaper to encode it in one piece (where a word is too long
+    to be kept, no words are given either). Words that aren't known are entered; (word, start, end)
+    of those that the caller has to encode go to `wanted`, whose number is returned: all new words
+    of a part that isn't encoded as a whole; of one that is, those that were seen before, unless
+    the caller `learns_from_parts`. counts = [words, bytes of text] in use; there must be room for
+    one of each a byte of `data`.
     """
     mask = len(slots) - 1
     cost_of_a_word = _BYTES_OF_A_WORD if learns_from_parts else _BYTES_OF_A_CALL
