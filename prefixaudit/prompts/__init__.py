@@ -14,8 +14,8 @@ watchdog, limits  bounds on the time and the size of what a template builds
 media            out of the messages and into the ids; image_rules, image_sizes: their tokens
 encoder          text to ids, the same text only once; segment_cache: what it keeps
 words            new text word by word; token_lengths: to tell a text's ids apart by words
-boundaries       where a text may be cut; cutting: cuts; certain_pairs, pre_tokenizers, patterns:
-                 between which characters
+boundaries       where a text may be cut; cutting: cuts; certain_pairs, pre_tokenizers: between
+                 which characters; patterns, pattern_reading: what regular expressions join
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from prefixaudit.prompts.certain_pairs import CertainPairs, Pair, certain_pairs
-from prefixaudit.prompts.patterns import UndecidableError
+from prefixaudit.prompts.pattern_reading import UndecidableError
 from prefixaudit.prompts.pre_tokenizers import SPACE_MARK, flat, prepend_scheme
 
 

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from prefixaudit.prompts.patterns import UndecidableError
+from prefixaudit.prompts.pattern_reading import UndecidableError
 from prefixaudit.prompts.pre_tokenizers import SPACE_MARK, Step, flat, prepends, step_of
 
 Pair: TypeAlias = tuple[str, str]

@@ -12,7 +12,8 @@ import unicodedata
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
-from prefixaudit.prompts.patterns import PatternPositions, UndecidableError, literal
+from prefixaudit.prompts.pattern_reading import UndecidableError
+from prefixaudit.prompts.patterns import PatternPositions, literal
 
 SPACE_MARK = "\u2581"
 

@@ -7,7 +7,8 @@ import itertools
 import pytest
 import regex  # type: ignore[import-untyped]
 
-from prefixaudit.prompts.patterns import PatternPositions, UndecidableError, literal
+from prefixaudit.prompts.pattern_reading import UndecidableError
+from prefixaudit.prompts.patterns import PatternPositions, literal
 from prefixaudit.prompts.pre_tokenizers import step_of
 from tests.prompts.tokenizers_of_each_kind import GPT2, LLAMA3, O200K
 
