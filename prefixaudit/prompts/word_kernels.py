@@ -180,6 +180,7 @@ def learn(  # type: ignore[no-untyped-def]
     for place in range(len(token_ids)):
         if token_ids[place] >= len(lengths) or lengths[token_ids[place]] == 0:
             return UNKNOWN_LENGTH
+    ends = np.empty(len(words), dtype=np.int64)
     passed = np.int64(0)
     place = 0
     word_end = np.int64(num_in_front)
@@ -191,26 +192,20 @@ def learn(  # type: ignore[no-untyped-def]
             place += 1
         if passed != word_end:
             return NOT_APART
+        ends[number] = place
         word_end += dropped
     if place < len(token_ids):
         return NOT_APART
-    passed = np.int64(0)
-    place = 0
-    word_end = np.int64(num_in_front)
+    first = 0
     for number in range(len(words)):
         word = words[number]
-        word_end += offsets[word + 1] - offsets[word] if word >= 0 else 1
-        first = place
-        while passed < word_end:
-            passed += lengths[token_ids[place]]
-            place += 1
         if word >= 0 and num_ids[word] < 0:
             first_ids[word] = num_stored
-            num_ids[word] = place - first
-            for index in range(first, place):
+            num_ids[word] = ends[number] - first
+            for index in range(first, ends[number]):
                 ids[num_stored] = token_ids[index]
                 num_stored += 1
-        word_end += dropped
+        first = ends[number]
     return num_stored
 
 
