@@ -76,7 +76,7 @@ def _in_short(items: Sequence[Finding]) -> Iterator[tuple[int, str]]:
     yield (
         10,
         (
-            f"  open    {len(rules):,} rules have no answer{names if unknown else ''}: "
+            f"  open    {plural(len(rules), 'rule')} without an answer{names if unknown else ''}: "
             f"{', '.join(rules[:_FIRST_OPEN])}{' …' if len(rules) > _FIRST_OPEN else ''} "
             "(--show-inconclusive)"
         ),
