@@ -140,11 +140,8 @@ def test_a_template_that_runs_out_of_time_again_and_again_is_not_tried_for_ever(
         *(out_of_time, out_of_time, "fine"),
         *(out_of_time, out_of_time, out_of_time),
     ]
-    started = time.process_time()
-    refused = [shown("long"), shown("short")]
-
-    assert refused == [f"{out_of_time}, 3 times: it isn't tried again"] * 2
-    assert time.process_time() - started < 0.05
+    given_up = f"{out_of_time}, 3 times: it isn't tried again"
+    assert [shown("long"), shown("short")] == [given_up] * 2
     assert shown("short", "{# another #}" + loops) == "fine"
 
 
