@@ -9,7 +9,7 @@ scheduler      Scheduler: who computes how many tokens in a step, and who has to
 mamba_chunks   where it cuts chunks for recurrent layers
 sequential     a whole BlockTrace, one request after another (the reference for faster replays)
 timed          a whole BlockTrace in time, one group of full attention; timed_kernels is its loop,
-               queue_kernels what a step does to the pool
+               queue_kernels what a step does to the pool, measuring_kernels what is noted of it
 sharing        who shares which blocks, and what a fork costs
 prompt_runner  one prompt alone, chunk by chunk
 

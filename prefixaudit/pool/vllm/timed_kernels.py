@@ -5,10 +5,9 @@ All arrays come from the caller: a loop that makes none is compiled in a quarter
 
 from __future__ import annotations
 
-import math
-
 from numba import njit
 
+from prefixaudit.pool.vllm.measuring_kernels import note_sample, note_token
 from prefixaudit.pool.vllm.queue_kernels import free, keys_of, register, take
 from prefixaudit.pool.vllm.tier_kernels import fetch, save_evicted, store
 
@@ -449,17 +448,7 @@ def serve(  # type: ignore[no-untyped-def]
             finished = False
             if slots[slot, 5] > 0 and slots[slot, 2] == slots[slot, 1]:
                 slots[slot, 1] += 1
-                if times_s[request, 1] < 0:
-                    times_s[request, 1] = now
-                else:
-                    gap_us = (now - times_s[request, 2]) * 1e6
-                    bin_ = 0
-                    if gap_us > 1.0:
-                        bin_ = int(gaps_per_octave * math.log2(gap_us))
-                    if bin_ >= len(gaps):
-                        bin_ = len(gaps) - 1
-                    gaps[bin_] += 1
-                times_s[request, 2] = now
+                note_token(request, now, times_s, gaps, gaps_per_octave)
                 finished = (
                     slots[slot, 1] - num_prompt_tokens[request] >= num_answer_tokens[request]
                     or slots[slot, 1] >= max_model_tokens
@@ -482,15 +471,18 @@ def serve(  # type: ignore[no-untyped-def]
             place += 1
         num_running = kept
         if now >= next_sample_s and totals[2] < len(samples):
-            row = totals[2]
             while arrived < num_queued and arrival_s[order[arrived]] <= now:
                 arrived += 1
-            samples[row, 0] = now
-            samples[row, 1] = num_usable - num_free
-            samples[row, 2] = num_free_keyed
-            samples[row, 3] = num_running
-            samples[row, 4] = num_preempted + arrived - at
-            samples[row, 5] = num_shared
+            note_sample(
+                samples,
+                totals[2],
+                now,
+                num_usable - num_free,
+                num_free_keyed,
+                num_running,
+                num_preempted + arrived - at,
+                num_shared,
+            )
             totals[2] += 1
             next_sample_s = now + sample_every_s
     state[0] = num_free
