@@ -26,6 +26,17 @@ def save_evicted(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def store_all(  # type: ignore[no-untyped-def]
+    keys, start, end, num_keys, tier_blocks, tier_of, tier_after, tier_before, tier_used
+):
+    """Store keys[start:end], the front one last: it is the most recent then."""
+    place = end - 1
+    while place >= start:
+        store(keys[place], num_keys, tier_blocks, tier_of, tier_after, tier_before, tier_used)
+        place -= 1
+
+
+@njit(cache=True, nogil=True)
 def store(key, num_keys, tier_blocks, tier_of, tier_after, tier_before, tier_used):  # type: ignore[no-untyped-def]
     """Make a key the most recent of the first tier; what that pushes out goes one tier down."""
     tier = 0

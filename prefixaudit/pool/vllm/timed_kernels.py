@@ -9,7 +9,7 @@ from numba import njit
 
 from prefixaudit.pool.vllm.measuring_kernels import note_sample, note_token
 from prefixaudit.pool.vllm.queue_kernels import free, keys_of, register, take
-from prefixaudit.pool.vllm.tier_kernels import fetch, save_evicted, store
+from prefixaudit.pool.vllm.tier_kernels import fetch, save_evicted, store_all
 
 
 @njit(cache=True, nogil=True)
@@ -237,18 +237,17 @@ def serve(  # type: ignore[no-untyped-def]
                     holder,
                 )
                 if num_tiers > 0 and writes_through:
-                    place_ = full - 1
-                    while place_ >= slots[slot, 4]:
-                        store(
-                            table_keys[slot, place_],
-                            num_keys,
-                            tier_blocks,
-                            tier_of,
-                            tier_after,
-                            tier_before,
-                            tier_used,
-                        )
-                        place_ -= 1
+                    store_all(
+                        table_keys[slot],
+                        slots[slot, 4],
+                        full,
+                        num_keys,
+                        tier_blocks,
+                        tier_of,
+                        tier_after,
+                        tier_before,
+                        tier_used,
+                    )
                 slots[slot, 4] = full
                 refused = -1
             slots[slot, 5] = tokens
@@ -388,18 +387,17 @@ def serve(  # type: ignore[no-untyped-def]
             if full > hit:
                 register(tables[slot], table_keys[slot], hit, full, key_of, newer, older, holder)
                 if num_tiers > 0 and writes_through:
-                    place_ = full - 1
-                    while place_ >= hit + fetched:
-                        store(
-                            keys[place_],
-                            num_keys,
-                            tier_blocks,
-                            tier_of,
-                            tier_after,
-                            tier_before,
-                            tier_used,
-                        )
-                        place_ -= 1
+                    store_all(
+                        keys,
+                        hit + fetched,
+                        full,
+                        num_keys,
+                        tier_blocks,
+                        tier_of,
+                        tier_after,
+                        tier_before,
+                        tier_used,
+                    )
                 slots[slot, 4] = full
             refused = -1
             counts[request, 1] += hit * block_size
